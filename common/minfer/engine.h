@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <minfer/model.h>
+#include <minfer/span.h>
+#include <minfer/tokenizer.h>
+
+namespace minfer {
+
+/// What the command line (or the environment) asks of an engine. A field that an engine knows
+/// nothing of is refused by `run_cli`, which asks `EngineInfo::options`.
+struct EngineOptions {
+  std::uint32_t context = 4096;  ///< positions the KV cache holds
+  std::uint32_t threads = 0;     ///< CPU threads; 0: one a core
+  int spec = -1;                 ///< SPEC: speculative decoding; -1: the engine's default
+  int lm_head = -1;              ///< LMHEAD: 0 fp32, 4 q4_0, 8 q8_0; -1: the engine's default
+  int kvq = 0;                   ///< KVQ: 1 keeps the KV cache in int8
+  int attn = -1;                 ///< ATTN: 0 monolithic attention; -1: the engine's default
+  int mstep = 1;                 ///< MSTEP: decode steps launched without a host sync
+  int bencht = 0;                ///< BENCHT: 1 prints the cost of a T-token step
+  int tchunk = 0;                ///< TCHUNK: tokens a teacher-forced step carries; 0: the default
+};
+
+/// Greedy argmax over the real tokens: ties go to the lower id.
+struct Prediction {
+  Token id = -1;
+  float margin = 0;  ///< top-1 minus top-2 logit
+};
+
+/// Gets the logits of one position: `logits` is [n_tokens] f32 and valid during the call.
+using LogitsSink = std::function<void(std::uint32_t position, const float* logits)>;
+/// Gets each new token as soon as it is known; decoding goes on while it returns true.
+using TokenSink = std::function<bool(Token id)>;
+
+/// One sequence, decoded greedily: what every chapter implements and the command line drives.
+///
+/// The engine holds a position (how many tokens its KV cache has) and, once a token was consumed,
+/// the prediction for the next.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// "oracle (CPU, 2 threads)", "dp4a (NVIDIA H200)": for the line on standard error.
+  virtual std::string describe() const = 0;
+  virtual std::uint32_t context() const = 0;
+  /// Tokens consumed so far.
+  virtual std::uint32_t position() const = 0;
+  /// Forgets everything from `position` on. @pre position <= position()
+  virtual void truncate(std::uint32_t position) = 0;
+
+  /// Consumes a prompt, or more of one. @pre ids not empty, position() + ids.size() <= context()
+  virtual void prefill(Span<const Token> ids) = 0;
+  /// Emits up to n tokens greedily, the first being the prediction that prefill left. A token is
+  /// consumed only when its successor is asked for: after k emitted tokens position() has grown by
+  /// k-1. Stops at the context's end. Returns how many were emitted.
+  /// @pre position() > 0
+  virtual std::uint32_t decode(std::uint32_t n, const TokenSink& sink) = 0;
+  /// Consumes ids whatever the engine would have said (teacher forcing), handing over the logits
+  /// of every position. Same bits as the same tokens one by one.
+  virtual void force(Span<const Token> ids, const LogitsSink& sink) = 0;
+};
+
+/// What an engine is called and understands; one a program.
+struct EngineInfo {
+  std::string name;
+  /// Names of the EngineOptions fields beyond context and threads that it honours ("SPEC", ...).
+  std::vector<std::string> options;
+  /// The GPU engines' matrices are Q4_0: other types are requantized when the model is loaded.
+  bool requantizes = false;
+};
+
+using EngineFactory =
+    std::unique_ptr<Engine> (*)(const Model& model, const EngineOptions& options);
+
+}  // namespace minfer

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <minfer/gguf.h>
+#include <minfer/span.h>
+
+namespace minfer {
+
+using Token = std::int32_t;
+
+/// Byte-level BPE as Qwen2.5 uses it, read from a GGUF file's vocabulary and merges. It adds no
+/// BOS and, as llama.cpp, normalizes nothing (the hub's tokenizer applies NFC).
+class Tokenizer {
+ public:
+  /// @throws FileError when the vocabulary is missing, of another kind, or contradicts itself
+  explicit Tokenizer(const GgufFile& file);
+  Tokenizer(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// The ids of a text, in which `<|im_end|>` and its like are plain characters. Bytes that are
+  /// not UTF-8 are encoded as the bytes they are.
+  std::vector<Token> encode(std::string_view text) const;
+  /// The same, with control and user-defined tokens recognised where they stand in the text.
+  std::vector<Token> encode_with_specials(std::string_view text) const;
+
+  /// The bytes of one token; empty for control tokens and for ids that name none. Bytes, not
+  /// characters: see Utf8Stream.
+  std::string_view bytes(Token id) const;
+  /// A token as text to look at, control tokens by name.
+  std::string_view name(Token id) const;
+  /// The bytes of all tokens in a row.
+  std::string decode(Span<const Token> ids) const;
+
+  std::uint32_t n_vocab() const;   ///< entries of the list, UNUSED ones included
+  std::uint32_t n_tokens() const;  ///< real tokens: ids 0 .. n_tokens-1
+  bool is_valid(Token id) const { return id >= 0 && std::uint32_t(id) < n_tokens(); }
+  /// Ends an answer: `<|im_end|>`, `<|endoftext|>` and the file's own eos.
+  bool is_stop(Token id) const;
+  /// The id of a special token by its text. @throws FileError when there is none
+  Token special(std::string_view text) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Puts token bytes together so that no character is handed on in halves.
+class Utf8Stream {
+ public:
+  /// Takes a token's bytes; returns what is complete now. Bytes that can begin no character are
+  /// handed on as U+FFFD.
+  std::string push(std::string_view bytes);
+  /// What is left at the end: U+FFFD for an unfinished character, else nothing.
+  std::string finish();
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace minfer
