@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""The commands that tell: model, chapters, doctor, diff; and those that hand over to a tool."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
+from cli.chapters import Chapter
+from cli.console import DONE, FAILED, SKIPPED, become, say
+from minfer_tools import cache, catalogue
+from minfer_tools.progress import human
+
+TOOLS = {"bench": "tools/bench.py", "compare": "tools/compare.py", "docs": "tools/docs.py"}
+
+
+def model(arguments: argparse.Namespace) -> None:
+    if arguments.name:
+        print(models.resolve(arguments.name, arguments.install))
+    else:
+        become([sys.executable, models.GET_MODEL, "--list"])
+
+
+def list_chapters(_: argparse.Namespace) -> None:
+    for chapter in chapters.discover():
+        print(f"{chapter.folder:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
+              f"{', built' if (build.folder() / chapter.slug).exists() else ''}")
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """Shows the step between two chapters; that they differ is no failure."""
+    known = chapters.discover()
+    a, b = (chapters.find(name, known) for name in (arguments.a, arguments.b))
+    result = subprocess.run(["git", "diff", "--no-index", relative(a), relative(b)], cwd=ROOT)
+    return DONE if result.returncode in (0, 1) else FAILED
+
+
+def relative(chapter: Chapter) -> str:
+    return str(chapter.path.relative_to(ROOT))
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    return hand_over("bench", arguments.rest)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    return hand_over("compare", arguments.rest)
+
+
+def docs(arguments: argparse.Namespace) -> int:
+    return hand_over("docs", arguments.rest)
+
+
+def hand_over(command: str, words: list[str]) -> int:
+    """Becomes the tool that does the command's work, where this checkout has it."""
+    tool = ROOT / TOOLS[command]
+    if not tool.exists():
+        say(f"minfer: {command}: this version has no {TOOLS[command]} yet")
+        return SKIPPED
+    become([venv.ensure(venv.TOOLS, build.log_dir()), tool, *words])
+    return DONE
+
+
+def doctor(_: argparse.Namespace) -> int:
+    """Prints what this machine is, has and lacks; fails where `minfer run` would."""
+    device = gpu.find()
+    print(f"minfer {VERSION}\n")
+    for name, value in [*machine(device), *software(), *stores()]:
+        print(f"{name:12} {value}")
+    needed = system.missing((*system.BUILD_NEEDS, *fetch_needs()))
+    wanted = system.missing((*system.TEST_NEEDS, *system.OPTIONAL_NEEDS))
+    print()
+    if needed:
+        print(f"run needs    {system.missing_line(needed)}")
+    if wanted:
+        print(f"test needs   {system.missing_line(wanted)}")
+    if device and not gpu.nvcc():
+        print("the GPU      needs nvcc: install the CUDA toolkit, 12.6 or newer")
+    if needed or wanted:
+        packages = " ".join(need.apt for need in (*needed, *wanted))
+        print(f"to mend it   ./minfer {'run' if needed else 'test'} installs it, or: "
+              f"{'' if os.geteuid() == 0 else 'sudo '}apt-get install {packages}")
+    else:
+        print("nothing is missing")
+    return FAILED if needed else DONE
+
+
+def fetch_needs() -> tuple[system.Need, ...]:
+    """What fetching the default model takes, where it is not here yet."""
+    if cache.find_default(catalogue.load()):
+        return ()
+    ready = venv.is_ready(venv.TOOLS) or venv.works()
+    return system.FETCH_NEEDS + (() if ready else system.PYTHON_NEEDS)
+
+
+def machine(device: gpu.Gpu | None) -> Iterator[tuple[str, str]]:
+    yield "system", f"{os_name()}, Linux {platform.release()}, {platform.machine()}"
+    cpu = cpu_facts()
+    yield "CPU", f"{cpu.get('model name') or jetson_name() or platform.machine()}, " \
+                 f"{build.jobs()} of {os.cpu_count()} cores usable"
+    yield "SIMD", simd(cpu)
+    memory = {line.split(":")[0]: int(line.split()[1]) * 1024
+              for line in Path("/proc/meminfo").read_text().splitlines()}
+    yield "memory", f"{human(memory['MemTotal'])}, {human(memory['MemAvailable'])} available"
+    if device:
+        yield "GPU", f"{device.name}, sm_{device.sm}, {human(device.memory)}; " \
+                     f"driver for CUDA {'.'.join(map(str, device.driver_cuda))}"
+    else:
+        yield "GPU", "none: the CPU oracle runs the models"
+
+
+def software() -> Iterator[tuple[str, str]]:
+    yield "Python", f"{platform.python_version()} ({sys.executable})"
+    yield "compiler", first_line([os.environ.get("CXX") or "c++", "--version"])
+    yield "clang", first_line(["clang++", "--version"])
+    yield "nvcc", last_word_line([gpu.nvcc() or "nvcc", "--version"])
+    yield "CMake", first_line(["cmake", "--version"])
+    yield "Ninja", first_line(["ninja", "--version"])
+    for label, requirements in (("tools", venv.TOOLS), ("tests", venv.TESTS)):
+        ready = "installed" if venv.is_ready(requirements) else "not installed yet"
+        yield f"pip, {label}", f"{' '.join(venv.package_names(requirements))}: {ready}"
+
+
+def stores() -> Iterator[tuple[str, str]]:
+    for entry in catalogue.load().models.values():
+        path = cache.find(entry)
+        if path:
+            yield "model", f"{entry.name}: {path}"
+    place = next(p for p in (cache.minfer_cache(), *cache.minfer_cache().parents) if p.exists())
+    yield "cache", f"{cache.minfer_cache()}, {human(shutil.disk_usage(place).free)} free"
+    built = [c.folder for c in chapters.discover() if (build.folder() / c.slug).exists()]
+    yield "build", f"{build.folder()}, built: {', '.join(built) or 'nothing yet'}"
+
+
+def os_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return "Linux"
+
+
+def cpu_facts() -> dict[str, str]:
+    """The first processor's lines of /proc/cpuinfo."""
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def jetson_name() -> str:
+    try:
+        return Path("/proc/device-tree/model").read_text().rstrip("\0\n")
+    except OSError:
+        return ""
+
+
+def simd(cpu: dict[str, str]) -> str:
+    """The extensions that the oracle's speed hangs on."""
+    flags = (cpu.get("flags") or cpu.get("Features") or "").split()
+    known = [name for name in ("avx2", "fma", "avx512f", "asimd", "sve") if name in flags]
+    if system.is_x86_64() and not {"avx2", "fma"} <= set(known):
+        return f"{' '.join(known) or 'SSE2'}: no hardware FMA, so the oracle is slow (same bits)"
+    return " ".join(known) or "none known"
+
+
+def first_line(argv: list[str]) -> str:
+    return (output(argv).splitlines() or ["not found"])[0]
+
+
+def last_word_line(argv: list[str]) -> str:
+    """nvcc's line with its version."""
+    return next((line for line in output(argv).splitlines() if "release" in line), "not found")
+
+
+def output(argv: list[str]) -> str:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True).stdout
+    except OSError:
+        return ""

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""The command line of `minfer`: what it takes, and which module does it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+
+from cli import VERSION
+from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
+from minfer_tools.errors import Failure
+
+ABOUT = "A from-scratch inference engine for Qwen2.5, told chapter by chapter."
+EPILOG = """\
+examples:
+  ./minfer run "Write a haiku about the sea."
+  ./minfer chat
+  ./minfer test --quick
+  ./minfer run --help           every command has examples of its own
+
+exit status: 0 done, 1 failed, 2 wrong usage, 77 skipped, 130 interrupted
+"""
+
+# The specification's environment variables: each is also an option of `run` and `chat`.
+ENGINE_OPTIONS = {
+    "SPEC": "1: n-gram speculation, same tokens sooner",
+    "LMHEAD": "the head's type: 0 fp32, 4 q4_0, 8 q8_0",
+    "KVQ": "1: the KV cache in int8",
+    "ATTN": "0: monolithic attention",
+    "MSTEP": "decode steps launched without a host sync",
+    "BENCHT": "1: print the cost of a step of T tokens",
+    "TEACHER": "of --prompt-ids, the first K are the prompt and the rest are forced",
+    "TCHUNK": "tokens a forced step carries",
+    "RAWIDS": "1: print token ids",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser to which only `-x` and `--word` look like options: `->` is text."""
+
+    def __init__(self, *args, **kwargs):
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def _parse_optional(self, arg_string):
+        if not re.match(r"-[A-Za-z]|--[A-Za-z]|--$", arg_string):
+            return None
+        return super()._parse_optional(arg_string)
+
+
+class EngineOption(argparse.Action):
+    """Collects the engine's options under the names of their environment variables."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        chosen = getattr(namespace, "engine_options", {})
+        variable = option_string.lstrip("-").upper()
+        namespace.engine_options = {**chosen, variable: values}
+
+
+def natural(text: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number, 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    if natural(text) == 0:
+        raise argparse.ArgumentTypeError("found '0', expected a number, 1 or more")
+    return int(text)
+
+
+def add_command(commands, name: str, action: str, about: str, examples: str) -> Parser:
+    """A subcommand whose work is the function `module:function` of this package."""
+    parser = commands.add_parser(name, help=about, description=about,
+                                 epilog="examples:\n" + examples)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def add_model(parser: Parser) -> None:
+    parser.add_argument("--model", metavar="NAME|PATH",
+                        help="a model of models.json or a GGUF file (also: MODEL)")
+    add_install(parser)
+
+
+def add_install(parser: Parser) -> None:
+    parser.add_argument("--no-install", dest="install", action="store_false",
+                        help="install nothing: say what is missing and stop")
+
+
+def add_engine(parser: Parser) -> None:
+    add_model(parser)
+    parser.add_argument("--chapter", metavar="NN|oracle",
+                        help="which chapter's engine (default: the newest that runs here)")
+    parser.add_argument("--device", choices=("auto", "gpu", "emulator"), default="auto",
+                        help="emulator: the GPU's kernels on the CPU, slowly, with the same bits")
+    parser.add_argument("-n", type=natural, metavar="N", help="tokens at most")
+    parser.add_argument("-c", dest="context", type=positive, metavar="N",
+                        help="the context (default 4096, capped by the model)")
+    parser.add_argument("--threads", type=positive, metavar="T", help="CPU threads")
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    group = parser.add_argument_group("options of some chapters (also as variables: SPEC=1)")
+    for name, about in ENGINE_OPTIONS.items():
+        group.add_argument(f"--{name.lower()}", action=EngineOption, metavar="N", help=about)
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="minfer", description=ABOUT, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"minfer {VERSION}")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+
+    run = add_command(commands, "run", "run:run", "answer one prompt", """\
+  ./minfer run "Write a haiku about the sea."
+  ./minfer run --model coder-1.5b -n 64 "Name three rivers."
+  echo "Say hello." | ./minfer run -
+  ./minfer run --raw --print-ids -n 8 "The capital of France is"
+  ./minfer run --prompt-ids "785 6722 315 9625 374" -n 8
+  ./minfer run --chapter oracle --model some/file.gguf "Hello"
+""")
+    add_engine(run)
+    run.add_argument("--print-ids", action="store_true", help="print token ids instead of text")
+    run.add_argument("--prompt-ids", metavar='"1 2 3"', help="token ids instead of a prompt")
+    run.add_argument("--raw", action="store_true", help="no chat template around the prompt")
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; -: standard input")
+
+    chat = add_command(commands, "chat", "run:chat",
+                       "a conversation; Ctrl-C stops an answer, Ctrl-D leaves", """\
+  ./minfer chat
+  ./minfer chat --model coder-1.5b --system "Answer in one sentence."
+""")
+    add_engine(chat)
+
+    tokenize = add_command(commands, "tokenize", "run:tokenize", "the token ids of a text", """\
+  ./minfer tokenize "Hello, sea."
+  ./minfer tokenize "->"
+  ./minfer tokenize --special "<|im_start|>user"
+  ./minfer tokenize - <README.md
+""")
+    add_model(tokenize)
+    tokenize.add_argument("--special", action="store_true",
+                          help="take <|im_end|> and its like as tokens, not as text")
+    tokenize.add_argument("text", metavar="TEXT", help="the text; -: standard input")
+
+    detokenize = add_command(commands, "detokenize", "run:detokenize", "the text of token ids", """\
+  ./minfer detokenize 9707 11 9396 13
+""")
+    add_model(detokenize)
+    detokenize.add_argument("ids", nargs="+", metavar="ID")
+
+    model = add_command(commands, "model", "info:model",
+                        "the path of a model's file, fetched first; without a name, a list", """\
+  ./minfer model
+  ./minfer model coder-0.5b
+""")
+    add_install(model)
+    model.add_argument("name", nargs="?", metavar="NAME")
+
+    test = add_command(commands, "test", "test:test",
+                       "build everything and run every test that this machine can run", """\
+  ./minfer test
+  ./minfer test --quick         no real weights, sanitizers, fuzzing or cross build
+  ./minfer test -L lint         one label: cpu emulated model gpu docs lint
+""")
+    add_install(test)
+    test.add_argument("--quick", action="store_true",
+                      help="leave out real weights, sanitizers, fuzzing and the cross build")
+    test.add_argument("-L", dest="label", metavar="LABEL",
+                      choices=("cpu", "emulated", "model", "gpu", "docs", "lint", "exhaustive"),
+                      help="only the tests with this label")
+
+    add_command(commands, "doctor", "info:doctor",
+                "what this machine is, has and lacks; exit 1 where `run` would fail", """\
+  ./minfer doctor
+""")
+    add_command(commands, "chapters", "info:list_chapters", "the chapters of this checkout", """\
+  ./minfer chapters
+""")
+    add_later(commands)
+    return parser
+
+
+def add_later(commands) -> None:
+    """Commands whose work is done by a program of tools/ or a part of the project of its own."""
+    diff = add_command(commands, "diff", "info:diff", "what one chapter changes in another", """\
+  ./minfer diff 05 06
+""")
+    diff.add_argument("a", metavar="A")
+    diff.add_argument("b", metavar="B")
+    for name, about, example in (
+            ("bench", "measure this machine's chapters and record the results", ""),
+            ("compare", "measure two engines side by side", "coder-0.5b"),
+            ("docs", "build the documentation site", "")):
+        command = add_command(commands, name, f"info:{name}", about,
+                              f"  ./minfer {name} {example}\n")
+        command.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line; returns the exit status."""
+    try:
+        parser = make_parser()
+        arguments = parser.parse_args(argv)
+        if not hasattr(arguments, "action"):
+            parser.print_help()
+            return USAGE
+        module, function = arguments.action.split(":")
+        status = getattr(importlib.import_module(f"cli.{module}"), function)(arguments)
+        sys.stdout.flush()
+        return DONE if status is None else status
+    except Failure as failure:
+        if str(failure):
+            say(f"minfer: {failure}")
+        return failure.status
+    except KeyboardInterrupt:
+        say("minfer: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`minfer chapters | head -1`): stop without a word.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        say(f"minfer: {error.filename or 'the system'}: {error.strerror or error}")
+        return FAILED

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""From the name of a model to the path of its file, fetched first where it must be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from cli import ROOT, build, system, venv
+from cli.console import say
+from minfer_tools import cache, catalogue
+from minfer_tools.errors import Failure
+
+GET_MODEL = ROOT / "tools" / "get_model"
+
+
+def find(wanted: str | None) -> Path | None:
+    """The file of a model that is on this machine, without asking the network: a path, a name of
+    models.json, or where neither is given MODEL, else the first default model that is here."""
+    models = catalogue.load()
+    wanted = wanted or os.environ.get("MODEL")
+    if not wanted:
+        model = cache.find_default(models)
+        if model and model.name != models.default[0]:
+            say(f"model: {model.name}; {models.default[0]} is not on this machine "
+                f"(./minfer model {models.default[0]} fetches it)")
+        return cache.find(model) if model else None
+    if wanted not in models.models and is_path(wanted):
+        return cache.check_content(Path(wanted))
+    return cache.find(models[wanted])
+
+
+def is_path(wanted: str) -> bool:
+    return os.sep in wanted or wanted.endswith(".gguf") or os.path.exists(wanted)
+
+
+def resolve(wanted: str | None, install: bool = True) -> Path:
+    """The same, but what is missing is fetched by tools/get_model, which has its own messages."""
+    path = find(wanted)
+    if path:
+        return path
+    system.ensure(system.FETCH_NEEDS, build.log_dir(), install)
+    python = venv.ensure(venv.TOOLS, build.log_dir(), install)
+    result = subprocess.run([python, GET_MODEL, wanted or "--default"], stdout=subprocess.PIPE,
+                            text=True)
+    if result.returncode != 0:
+        raise Reported(result.returncode)
+    return Path(result.stdout.strip())
+
+
+class Reported(Failure):
+    """A program that ran for us failed and has said why: there is nothing to add."""
+
+    def __init__(self, status: int):
+        super().__init__("", status)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""`minfer run`, `chat`, `tokenize` and `detokenize`: picks a chapter, builds it, becomes it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli import build, chapters, gpu, models, system
+from cli.chapters import Chapter
+from cli.console import USAGE, become, say
+from minfer_tools.errors import Failure
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs the model: a chapter, its binary's name, and why it is this one."""
+
+    chapter: Chapter
+    target: str
+    why: str
+
+
+def choose(chapter: str | None, device: str) -> Choice:
+    """The chapter and the build of it that the options and this machine ask for."""
+    known = chapters.discover()
+    named = chapters.find(chapter, known) if chapter else None
+    if named and not named.is_engine:
+        raise Failure(f"--chapter: {named.folder} measures the machine and runs no model", USAGE)
+    if device == "emulator":
+        return emulated(named or chapters.newest_on_gpu(known))
+    if named and not named.on_gpu:
+        if device == "gpu":
+            raise Failure(f"--device gpu: {named.folder} runs on the CPU", USAGE)
+        return Choice(named, named.slug, "")
+    candidate = named or chapters.newest_on_gpu(known)
+    obstacle = gpu_obstacle(candidate)
+    if not obstacle:
+        return Choice(candidate, candidate.slug, "")
+    if device == "gpu" or named:
+        hint = "" if device == "gpu" else "; --device emulator runs it on the CPU"
+        raise Failure(f"{obstacle}{hint}")
+    oracle = chapters.find("oracle", known)
+    return Choice(oracle, oracle.slug, f"{obstacle}: running the CPU oracle")
+
+
+def emulated(chapter: Chapter | None) -> Choice:
+    if not chapter or not chapter.on_gpu:
+        name = chapter.folder if chapter else "this checkout"
+        raise Failure(f"--device emulator: {name} has no GPU code to emulate", USAGE)
+    return Choice(chapter, f"{chapter.slug}-emulated", "")
+
+
+def gpu_obstacle(chapter: Chapter | None) -> str | None:
+    """Why this machine can't run that chapter on a GPU; None where it can."""
+    device = gpu.find()
+    if not device:
+        return "no GPU here"
+    if not chapter:
+        return f"{device.name}: this checkout has no GPU chapter"
+    if device.sm < gpu.LOWEST_SM:
+        return f"{device.name} is sm_{device.sm}, and minfer needs sm_{gpu.LOWEST_SM} or newer"
+    if not gpu.nvcc():
+        return f"{device.name}, but no nvcc to build for it (CUDA 12.6 or newer)"
+    return None
+
+
+def prepare(choice: Choice, install: bool) -> Path:
+    """Installs, configures and builds what the choice needs; returns the binary."""
+    needs = system.BUILD_NEEDS
+    if choice.target.endswith("-emulated"):
+        needs += system.EMULATOR_NEEDS
+    installed = system.ensure(needs, build.log_dir(), install)
+    device = gpu.find() if choice.chapter.on_gpu else None
+    place = build.Build(build.folder(), build.default_options(device))
+    place.configure(again=installed)
+    place.build(choice.target)
+    return place.binary(choice.target)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Streams the answer to one prompt."""
+    if (arguments.prompt is None) == (arguments.prompt_ids is None):
+        raise Failure("run: give one of PROMPT and --prompt-ids", USAGE)
+    words = engine_words(arguments)
+    for flag, value in (("--print-ids", arguments.print_ids), ("--raw", arguments.raw)):
+        words += [flag] if value else []
+    if arguments.prompt_ids is not None:
+        words += ["--prompt-ids", arguments.prompt_ids]
+    else:
+        words += ["--", arguments.prompt]
+    start(arguments, "run", words)
+
+
+def chat(arguments: argparse.Namespace) -> None:
+    """A conversation."""
+    start(arguments, "chat", engine_words(arguments))
+
+
+def tokenize(arguments: argparse.Namespace) -> None:
+    special = ["--special"] if arguments.special else []
+    start(arguments, "tokenize", [*special, "--", arguments.text])
+
+
+def detokenize(arguments: argparse.Namespace) -> None:
+    start(arguments, "detokenize", ["--", *arguments.ids])
+
+
+def engine_words(arguments: argparse.Namespace) -> list[str]:
+    words = []
+    for flag, value in (("-n", arguments.n), ("-c", arguments.context),
+                        ("--threads", arguments.threads), ("--system", arguments.system)):
+        words += [] if value is None else [flag, str(value)]
+    return words
+
+
+def start(arguments: argparse.Namespace, subcommand: str, words: list[str]) -> None:
+    """Gets everything ready, then hands this process over to the chapter's own program."""
+    # Tokenizing needs a model's vocabulary and no engine.
+    uses_engine = subcommand in ("run", "chat")
+    choice = (choose(arguments.chapter, arguments.device) if uses_engine
+              else choose("oracle", "auto"))
+    if choice.why:
+        say(choice.why)
+    binary = prepare(choice, arguments.install)
+    model = models.resolve(arguments.model, arguments.install)
+    become([binary, subcommand, "--model", model, *words], environment(arguments))
+
+
+def environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The engine's own options travel as the environment variables that they equally are."""
+    return {**os.environ, **getattr(arguments, "engine_options", {})}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The virtual environment with the Python packages that the tools and the tests need."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cli import ROOT, system
+from cli.console import run_logged, say
+from minfer_tools.cache import minfer_cache
+from minfer_tools.errors import Failure
+
+TOOLS = ROOT / "tools" / "requirements.txt"
+TESTS = ROOT / "tests" / "requirements.txt"
+
+
+def location() -> Path:
+    """.venv in the checkout; where that can't be written, a folder of the cache."""
+    if os.access(ROOT, os.W_OK):
+        return ROOT / ".venv"
+    return minfer_cache() / f"venv-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}"
+
+
+def python() -> Path:
+    return location() / "bin" / "python"
+
+
+def stamp(requirements: Path) -> Path:
+    return location() / f"minfer-{requirements.parent.name}.installed"
+
+
+def wanted(requirements: Path) -> str:
+    """What the stamp holds when these requirements are installed for this interpreter."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{version} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
+
+
+def is_ready(requirements: Path) -> bool:
+    try:
+        return python().exists() and stamp(requirements).read_text() == wanted(requirements)
+    except OSError:
+        return False
+
+
+def ensure(requirements: Path, log_dir: Path, install: bool = True) -> Path:
+    """The environment's interpreter, with `requirements` installed; says so where it has to."""
+    if is_ready(requirements):
+        return python()
+    packages = " ".join(package_names(requirements))
+    if not install:
+        raise Failure(f"missing: the Python packages {packages}; {system.INSTALL_HINT}")
+    if not works():
+        system.ensure(system.PYTHON_NEEDS, log_dir, install)
+        say(f"making a virtual environment: {location()}")
+        run_logged([sys.executable, "-m", "venv", "--clear", location()], log_dir / "venv.log",
+                   "python -m venv")
+    say(f"installing: {packages} (pip)")
+    start = time.monotonic()
+    pip_install(requirements, log_dir / "pip.log")
+    stamp(requirements).write_text(wanted(requirements))
+    say(f"  installed in {time.monotonic() - start:.0f} s")
+    return python()
+
+
+def works() -> bool:
+    """Whether the environment exists and has this interpreter's version and pip."""
+    check = "import pip, sys; print(sys.version_info[:2])"
+    try:
+        result = subprocess.run([python(), "-c", check], capture_output=True, text=True)
+    except OSError:
+        return False
+    return result.stdout.strip() == str(sys.version_info[:2])
+
+
+def package_names(requirements: Path) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in requirements.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("-")]
+
+
+def pip_install(requirements: Path, log: Path) -> None:
+    try:
+        run_logged([python(), "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
+                    "--progress-bar", "off", "-r", requirements], log, "pip install", tail=0)
+    except Failure as failure:
+        raise Failure(f"{failure}; {reason(log)}") from None
+
+
+def reason(log: Path) -> str:
+    """Why pip failed, in a few words."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    unreachable = ("NewConnectionError", "NameResolutionError", "Failed to establish",
+                   "ConnectTimeoutError", "ProxyError", "Max retries exceeded", "SSLError")
+    if any(word in text for word in unreachable):
+        return "the Python package index can't be reached: is there a network or a proxy to set?"
+    errors = [line for line in text.splitlines() if line.startswith("ERROR:")]
+    return errors[-1] if errors else "no reason given"
