@@ -4,19 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace minfer {
+#include <minfer/error.h>
 
-/// A refusal of a file, with one line that names it, the key or tensor, what was found and what
-/// was expected.
-class FileError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace minfer {
 
 /// Tensor element types, with GGUF's own numbers. Only these are read.
 enum class TensorType : std::uint32_t {
@@ -75,6 +69,8 @@ class GgufFile {
   std::string get_string(std::string_view key) const;
   std::vector<std::string_view> get_strings(std::string_view key) const;
   std::vector<std::int32_t> get_i32s(std::string_view key) const;
+  /// Elements of an array of any type, without making a copy of it.
+  std::uint64_t array_size(std::string_view key) const;
 
   /// Gives a tensor's pages back to the system (after upload); they can still be read, from disk.
   void release(const Tensor& tensor) const;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <minfer/gguf.h>
@@ -83,6 +85,9 @@ class Model {
 
  private:
   explicit Model(GgufFile file) : file_(std::move(file)) {}
+  void build_table();
+  void requantize_matrices();
+
   GgufFile file_;
   ModelConfig config_;
   Matrix token_embedding_;
@@ -90,6 +95,7 @@ class Model {
   const float* output_norm_ = nullptr;
   Matrix lm_head_;
   std::vector<std::vector<std::byte>> requantized_;  ///< owns what requantize_matrices made
+  std::map<TensorType, int> requantized_types_;      ///< how many matrices had which other type
 };
 
 }  // namespace minfer
