@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""The chapters as a tree of files: which there are, how they are named, what a chapter owns."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import Failure
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+#: Folders that belong to one chapter alone: its measurements, and the variants that lost in it.
+OWN_FOLDERS = ("results", "dead-ends")
+
+#: Files that are compiled or that say how.
+SOURCE_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cmake")
+
+#: One algorithm whatever a person's own git settings are, so that a diff's size is one number.
+DIFF = ("diff", "--no-index", "--no-ext-diff", "--no-prefix", "--diff-algorithm=histogram")
+
+_NAME = re.compile(r"(\d\d)-[a-z0-9][a-z0-9-]*")
+_HUNK = re.compile(rb"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
+
+
+@dataclass(frozen=True, order=True)
+class Chapter:
+    """One folder `chapters/NN-slug`."""
+
+    number: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """"05-dp4a"."""
+        return self.path.name
+
+    @property
+    def is_engine(self) -> bool:
+        """Chapter 00 is a benchmark; from 01 on each is a whole engine."""
+        return self.number > 0
+
+    def files(self, own: bool = False) -> list[Path]:
+        """The chapter's files as sorted relative paths.
+
+        Hidden files, byte code and build folders are left out; `own` says whether OWN_FOLDERS are in.
+        """
+        found = []
+        for folder, folders, names in os.walk(self.path):
+            here = Path(folder).relative_to(self.path)
+            folders[:] = sorted(f for f in folders if not _is_scratch(f)
+                                and (own or here.parts or f not in OWN_FOLDERS))
+            found += [here / name for name in names if not _is_scratch(name)]
+        return sorted(found)
+
+    def sources(self) -> list[Path]:
+        """What is compiled, and CMakeLists.txt: the relative paths whose lines make up the chapter."""
+        return [f for f in self.files() if f.suffix in SOURCE_SUFFIXES or f.name == "CMakeLists.txt"]
+
+
+def _is_scratch(name: str) -> bool:
+    return name.startswith((".", "build")) or name == "__pycache__" or name.endswith((".pyc", "~"))
+
+
+def find_chapters(root: Path) -> list[Chapter]:
+    """All chapters under `root`/chapters in numeric order; two of one number are an error."""
+    folder = root / "chapters"
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    chapters = []
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match and (folder / name).is_dir():
+            chapters.append(Chapter(int(match[1]), folder / name))
+    for first, second in zip(chapters, chapters[1:]):
+        if first.number == second.number:
+            raise Failure(f"{folder}: {first.name} and {second.name} have the same number; "
+                          "expected one chapter a number")
+    return chapters
+
+
+def resolve(chapters: list[Chapter], text: str) -> Chapter:
+    """The chapter that a person means by "5", "05", "05-dp4a", "dp4a" or a path to its folder."""
+    wanted = Path(text).name
+    for chapter in chapters:
+        slug = chapter.name.split("-", 1)[1]
+        if wanted in (chapter.name, slug) or (wanted.isdecimal() and int(wanted) == chapter.number):
+            return chapter
+    known = ", ".join(f"{c.number:02d}" for c in chapters) or "none"
+    raise Failure(f"no chapter {text!r}; there are: {known}", 2)
+
+
+@contextmanager
+def comparable_copies(first: Chapter, second: Chapter, skip=lambda file: False, own: bool = False):
+    """A temporary folder in which both chapters lie side by side under their own names.
+
+    Files for which `skip` holds are left out, and without `own` what a chapter owns alone, so that any
+    diff tool run inside the folder prints short relative paths and nothing that is not to be compared.
+    """
+    with tempfile.TemporaryDirectory(prefix="minfer-diff-") as folder:
+        for chapter in (first, second):
+            target = Path(folder) / chapter.name
+            target.mkdir(exist_ok=True)
+            for file in chapter.files(own):
+                if not skip(file):
+                    (target / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(chapter.path / file, target / file)
+        yield Path(folder)
+
+
+def changed_lines(first: Chapter, second: Chapter) -> int:
+    """How many lines of source separate two chapters; a line that was rewritten counts once."""
+    def skip(file: Path) -> bool:
+        return file.name == "README.md"
+
+    with comparable_copies(first, second, skip) as folder:
+        diff = git([*DIFF, "--no-color", "-U0", "--", first.name, second.name], folder, allow=(0, 1))
+    return sum(max(int(old or 1), int(new or 1)) for old, new in _HUNK.findall(diff))
+
+
+def git(arguments: list[str], folder: Path, allow: tuple[int, ...] = (0,)) -> bytes:
+    """What `git ARGUMENTS` prints in `folder`; an exit status outside `allow` is a Failure."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
+    except FileNotFoundError as error:
+        raise Failure("git is not installed; expected it on PATH") from error
+    if done.returncode not in allow:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise Failure(f"git {arguments[0]}: {said[-1]}")
+    return done.stdout
