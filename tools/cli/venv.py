@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -35,9 +36,8 @@ def stamp(requirements: Path) -> Path:
 
 
 def wanted(requirements: Path) -> str:
-    """What the stamp holds when these requirements are installed for this interpreter."""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"{version} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
+    """What the stamp holds when exactly these requirements are installed."""
+    return hashlib.sha256(requirements.read_bytes()).hexdigest()
 
 
 def is_ready(requirements: Path) -> bool:
@@ -68,18 +68,17 @@ def ensure(requirements: Path, log_dir: Path, install: bool = True) -> Path:
 
 
 def works() -> bool:
-    """Whether the environment exists and has this interpreter's version and pip."""
-    check = "import pip, sys; print(sys.version_info[:2])"
+    """Whether the environment is there with a pip in it, and its interpreter still runs."""
     try:
-        result = subprocess.run([python(), "-c", check], capture_output=True, text=True)
+        return subprocess.run([python(), "-c", "import pip"], capture_output=True).returncode == 0
     except OSError:
         return False
-    return result.stdout.strip() == str(sys.version_info[:2])
 
 
 def package_names(requirements: Path) -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in requirements.read_text().splitlines())
-    return [line for line in lines if line and not line.startswith("-")]
+    """The names that a requirements file lists, each once."""
+    names = (re.match(r"[\w.-]+", line) for line in requirements.read_text().splitlines())
+    return list(dict.fromkeys(name[0] for name in names if name and not name[0].startswith("-")))
 
 
 def pip_install(requirements: Path, log: Path) -> None:

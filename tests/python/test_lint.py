@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The lints find what they are for: each is run over a small project with one thing wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lint_compile_flags import problems
+
+ROOT = Path(__file__).resolve().parents[2]
+LICENCE = "SPDX-License-Identifier: MIT\n"
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A project with one good file of each kind, and the lints."""
+    shutil.copytree(ROOT / "tests" / "lint", tmp_path / "tests" / "lint",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (".clang-format", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "good.py").write_text(f"# {LICENCE}")
+    (tmp_path / "good.cpp").write_text(f"// {LICENCE}int some;\n")
+    return tmp_path
+
+
+def lint(project: Path, name: str, *words) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, project / "tests" / "lint" / f"lint_{name}.py", *words],
+                          capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name, file, text, finding", [
+    ("spdx", "bad.py", "import os\n", "bad.py:1: no line 'SPDX-License-Identifier: MIT'"),
+    ("spdx", "bad.cuh", "\n\n\n// " + LICENCE, "bad.cuh:1: no line"),
+    ("spdx", "bad", "#!/bin/sh\ntrue\n", "bad:1: no line"),
+    ("machine_paths", "bad.md", "one\nsee /ho" + "me/someone/model.gguf\n", "bad.md:2: names"),
+    ("machine_paths", "bad.md", "pip install -i https://py" + "pi.org/simple x\n", "bad.md:1: names"),
+    ("format", "bad.cpp", "// " + LICENCE + "int  some ;\n", "bad.cpp:1: clang-format would"),
+    ("python", "bad.py", "# " + LICENCE + "import os\n", "bad.py:2:8: F401"),
+])
+def test_a_lint_finds_what_it_is_for(project, name, file, text, finding):
+    before = lint(project, name)
+    if before.returncode == 77:
+        pytest.skip(before.stdout.strip())
+    assert before.returncode == 0, before.stdout
+    (project / file).write_text(text)
+    after = lint(project, name)
+    assert after.returncode == 1
+    assert finding in after.stdout
+
+
+def test_paths_that_are_no_machines(project):
+    (project / "good.md").write_text("usr/home/x/y, ${root}/tmp/a/b, /usr/include/x.h, /proc/cpuinfo\n")
+    assert lint(project, "machine_paths").returncode == 0
+
+
+HOST = "g++ -O3 -ffp-contract=off -c a.cpp"
+CUDA = "/usr/local/cuda/bin/nvcc --fmad=false -Xcompiler -Wall,-ffp-contract=off -c a.cu"
+
+
+@pytest.mark.parametrize("command, problem", [
+    (HOST, None),
+    (CUDA, None),
+    (CUDA.replace("-Xcompiler ", "-Xcompiler="), None),
+    (HOST.replace(" -ffp-contract=off", ""), "expected -ffp-contract=off, found none"),
+    (HOST + " -ffp-contract=fast", "expected -ffp-contract=off, found -ffp-contract=fast"),
+    (HOST + " -ffast-math", "found -ffast-math"),
+    (HOST + " -Ofast", "found -Ofast"),
+    (CUDA.replace("--fmad=false", ""), "expected --fmad=false, found none"),
+    (CUDA.replace("--fmad=false", "--fmad=true"), "found --fmad=true"),
+    (CUDA.replace(",-ffp-contract=off", ""), "expected -ffp-contract=off through -Xcompiler, found none"),
+    (CUDA.replace(",-ffp-contract=off", " -ffp-contract=off"), "through -Xcompiler, found none"),
+    (CUDA + " --use_fast_math", "found --use_fast_math"),
+    (CUDA + " -Xcompiler -Ofast", "found -Ofast"),
+    (CUDA + " -ftz=true", "found -ftz=true"),
+])
+def test_compile_flags(command, problem):
+    found = list(problems(command.split()))
+    assert (problem is None and not found) or any(problem in line for line in found)
+
+
+def test_a_build_of_nothing_has_not_been_checked(project):
+    (project / "compile_commands.json").write_text(json.dumps([]))
+    assert lint(project, "compile_flags", project).returncode == 1
+
+
+@pytest.mark.parametrize("labels, status", [
+    ("cpu", 0), ("cpu;slow", 0), ("", 1), ("slow", 1), ("cpu;gpu", 1), ("cpu;quick", 1)])
+def test_labels(project, labels, status):
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(some NONE)\nenable_testing()\n"
+        "add_test(NAME some COMMAND true)\n"
+        + (f'set_tests_properties(some PROPERTIES LABELS "{labels}")\n' if labels else ""))
+    subprocess.run(["cmake", "-S", project, "-B", project / "b"], check=True, capture_output=True)
+    assert lint(project, "labels", project / "b").returncode == status
