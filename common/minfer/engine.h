@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <minfer/model.h>
@@ -39,6 +40,19 @@ using LogitsSink = std::function<void(std::uint32_t position, const float* logit
 /// Gets each new token as soon as it is known; decoding goes on while it returns true.
 using TokenSink = std::function<bool(Token id)>;
 
+/// A tensor inside a forward pass: `data` is [rows, cols] f32, a row a token, valid during the
+/// call.
+struct Intermediate {
+  std::string_view op;         ///< one of EngineInfo::ops
+  std::uint32_t layer = 0;     ///< 0 for what stands outside the layers
+  std::uint32_t position = 0;  ///< of the first row's token
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  const float* data = nullptr;
+};
+/// Gets the intermediates of a pass in order; the pass goes on while it returns true.
+using Probe = std::function<bool(const Intermediate&)>;
+
 /// One sequence, decoded greedily: what every chapter implements and the command line drives.
 ///
 /// The engine holds a position (how many tokens its KV cache has) and, once a token was consumed,
@@ -65,6 +79,11 @@ class Engine {
   /// Consumes ids whatever the engine would have said (teacher forcing), handing over the logits
   /// of every position. Same bits as the same tokens one by one.
   virtual void force(Span<const Token> ids, const LogitsSink& sink) = 0;
+
+  /// Shows the intermediates of every pass that follows; an empty probe ends that. A call whose
+  /// probe stopped a pass leaves position() where it was. Engines that can't show any ignore it,
+  /// and list no EngineInfo::ops.
+  virtual void set_probe(Probe /*probe*/) {}
 };
 
 /// What an engine is called and understands; one a program.
@@ -72,11 +91,12 @@ struct EngineInfo {
   std::string name;
   /// Names of the EngineOptions fields beyond context and threads that it honours ("SPEC", ...).
   std::vector<std::string> options;
+  /// Names of the intermediates that set_probe() shows, in a pass's order; none: it shows none.
+  std::vector<std::string> ops;
   /// The GPU engines' matrices are Q4_0: other types are requantized when the model is loaded.
   bool requantizes = false;
 };
 
-using EngineFactory =
-    std::unique_ptr<Engine> (*)(const Model& model, const EngineOptions& options);
+using EngineFactory = std::unique_ptr<Engine> (*)(const Model& model, const EngineOptions& options);
 
 }  // namespace minfer

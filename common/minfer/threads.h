@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace minfer {
+
+/// A team of threads that share loops. Which thread does what never shows in a result: pieces are
+/// dealt as threads come for them, so every piece's work must be independent of the others'.
+class ThreadPool {
+ public:
+  /// @param threads how many work at a loop, the caller among them; 0: one a core
+  explicit ThreadPool(unsigned threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  unsigned size() const;
+
+  /// Calls body(begin, end) for pieces of at most `grain` that cover [0, n), and returns when all
+  /// are done. The body must not throw, and must not use the pool itself. @pre grain > 0
+  template <class Body>
+  void parallel_for(std::size_t n, std::size_t grain, const Body& body) {
+    if (size() == 1 || n <= grain) {
+      if (n > 0) body(std::size_t{0}, n);
+      return;
+    }
+    run({n, grain, &body, [](const void* b, std::size_t begin, std::size_t end) {
+           (*static_cast<const Body*>(b))(begin, end);
+         }});
+  }
+
+ private:
+  struct Loop {
+    std::size_t n, grain;
+    const void* body;
+    void (*call)(const void* body, std::size_t begin, std::size_t end);
+  };
+  struct Impl;
+  void run(const Loop& loop);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace minfer
