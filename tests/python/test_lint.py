@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from lint_compile_flags import problems
 
 ROOT = Path(__file__).resolve().parents[2]

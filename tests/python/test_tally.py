@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cli.tally import Tally, catch2_cases, from_ctest, from_pytest
 
 PROJECT = """
