@@ -25,10 +25,6 @@ constexpr std::uint32_t kLeastAlignment = 8;  // the format's rule; also enough 
 constexpr std::uint64_t kLeastPairBytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-std::string number_text(std::uint64_t n) {
-  return std::to_string(n);
-}
-
 struct Header {
   std::uint64_t n_tensors;
   std::uint64_t n_pairs;
@@ -48,19 +44,20 @@ void check_version(const FrontReader& reader, std::uint32_t version) {
     reader.fail("has a byte-swapped version: the file is big-endian, expected little-endian");
   }
   if (version < kOldestVersion || version > kNewestVersion) {
-    reader.fail("has GGUF version " + number_text(version) + ", expected 2 or 3");
+    reader.fail("has GGUF version " + std::to_string(version) + ", expected 2 or 3");
   }
 }
 
 void check_count(const FrontReader& reader, const char* what, std::uint64_t n, std::uint64_t least,
                  std::uint64_t most) {
   if (n > reader.left() / least) {
-    reader.fail("lists " + number_text(n) + " " + what + ", but the " + number_text(reader.left()) +
-                " bytes left hold no more than " + number_text(reader.left() / least));
+    reader.fail("lists " + std::to_string(n) + " " + what + ", but the " +
+                std::to_string(reader.left()) + " bytes left hold no more than " +
+                std::to_string(reader.left() / least));
   }
   if (n > most) {
-    reader.fail("lists " + number_text(n) + " " + what + ", expected no more than " +
-                number_text(most));
+    reader.fail("lists " + std::to_string(n) + " " + what + ", expected no more than " +
+                std::to_string(most));
   }
 }
 
@@ -85,7 +82,7 @@ std::uint64_t read_alignment(const FrontReader& reader, const Metadata& metadata
   }
   const auto alignment = load<std::uint32_t>(value->data);
   if (alignment < kLeastAlignment || (alignment & (alignment - 1)) != 0) {
-    throw FileError(reader.file().path(), place + "is " + number_text(alignment) +
+    throw FileError(reader.file().path(), place + "is " + std::to_string(alignment) +
                                               ", expected a power of two, 8 or more");
   }
   return alignment;
@@ -185,7 +182,7 @@ struct GgufFile::Impl {
     if (!is_integer(value.type)) fail_type("split.count", value, "an integer");
     const auto count = integer<std::uint32_t>("split.count", value.type, value.data);
     if (count > 1) {
-      fail("split.count", "is " + number_text(count) +
+      fail("split.count", "is " + std::to_string(count) +
                               ", expected 1: this is one part of a split file; join the parts "
                               "first (llama-gguf-split --merge)");
     }

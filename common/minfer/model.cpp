@@ -17,10 +17,6 @@ constexpr std::uint32_t kBlock = 32;               // activations are quantized 
 constexpr std::int32_t kUnusedToken = 5;           // LLAMA_TOKEN_TYPE_UNUSED
 constexpr std::uint32_t kMaxDimension = 1u << 20;  // keeps every product of two in 64 bits
 
-std::string number_text(std::uint64_t n) {
-  return std::to_string(n);
-}
-
 std::string float_text(float value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
@@ -30,7 +26,7 @@ std::string float_text(float value) {
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + number_text(shape[i]);
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   }
   return text + "]";
 }
@@ -85,10 +81,11 @@ class ConfigReader {
 
   std::uint32_t dimension(const std::string& name) const {
     const std::uint32_t value = positive(name);
-    if (value % kBlock != 0) fail(name, "is " + number_text(value) + ", expected a multiple of 32");
+    if (value % kBlock != 0)
+      fail(name, "is " + std::to_string(value) + ", expected a multiple of 32");
     if (value > kMaxDimension) {
-      fail(name,
-           "is " + number_text(value) + ", expected no more than " + number_text(kMaxDimension));
+      fail(name, "is " + std::to_string(value) + ", expected no more than " +
+                     std::to_string(kMaxDimension));
     }
     return value;
   }
@@ -103,13 +100,13 @@ class ConfigReader {
 
   void check_heads(const ModelConfig& c) const {
     if (c.d_model % c.n_heads != 0) {
-      fail("embedding_length", "is " + number_text(c.d_model) + ", expected a multiple of the " +
-                                   number_text(c.n_heads) + " heads");
+      fail("embedding_length", "is " + std::to_string(c.d_model) + ", expected a multiple of the " +
+                                   std::to_string(c.n_heads) + " heads");
     }
     if (c.n_heads % c.n_kv_heads != 0) {
-      fail("attention.head_count", "is " + number_text(c.n_heads) +
-                                       ", expected a multiple of the " + number_text(c.n_kv_heads) +
-                                       " K/V heads");
+      fail("attention.head_count", "is " + std::to_string(c.n_heads) +
+                                       ", expected a multiple of the " +
+                                       std::to_string(c.n_kv_heads) + " K/V heads");
     }
   }
 
@@ -117,12 +114,12 @@ class ConfigReader {
   void check_head_dim(const ModelConfig& c) const {
     if (c.head_dim % 2 != 0) {
       fail("embedding_length",
-           "makes heads of " + number_text(c.head_dim) + " elements, expected an even number");
+           "makes heads of " + std::to_string(c.head_dim) + " elements, expected an even number");
     }
     for (const char* name :
          {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
       if (has(name) && get(name) != c.head_dim) {
-        fail(name, "is " + number_text(get(name)) + ", expected " + number_text(c.head_dim) +
+        fail(name, "is " + std::to_string(get(name)) + ", expected " + std::to_string(c.head_dim) +
                        ", the embedding length over the number of heads");
       }
     }
@@ -144,7 +141,7 @@ class ConfigReader {
     }
     if (has("attention.sliding_window") && get("attention.sliding_window") != 0) {
       fail("attention.sliding_window",
-           "is " + number_text(get("attention.sliding_window")) + ", expected 0");
+           "is " + std::to_string(get("attention.sliding_window")) + ", expected 0");
     }
   }
 
@@ -156,8 +153,8 @@ std::uint32_t count_tokens(const GgufFile& file, std::uint32_t n_vocab) {
   const auto check = [&](const char* key) {
     const std::uint64_t n = file.array_size(key);
     if (n != n_vocab) {
-      throw FileError(file.path(), "key " + quoted(key) + " has " + number_text(n) +
-                                       " elements, expected " + number_text(n_vocab) +
+      throw FileError(file.path(), "key " + quoted(key) + " has " + std::to_string(n) +
+                                       " elements, expected " + std::to_string(n_vocab) +
                                        ", the rows of token_embd.weight");
     }
   };
@@ -182,8 +179,8 @@ void check_special_ids(const GgufFile& file, std::uint32_t n_tokens) {
     if (!file.has(key)) continue;
     const std::uint32_t id = file.get_u32(key);
     if (id >= n_tokens) {
-      throw FileError(file.path(), "key " + quoted(key) + " is " + number_text(id) +
-                                       ", expected an id below " + number_text(n_tokens));
+      throw FileError(file.path(), "key " + quoted(key) + " is " + std::to_string(id) +
+                                       ", expected an id below " + std::to_string(n_tokens));
     }
   }
 }
@@ -235,13 +232,13 @@ Matrix embedding_of(const GgufFile& file, std::uint32_t d_model) {
   if (tensor.shape.size() != 2 || tensor.shape[0] != d_model || tensor.shape[1] > kMaxRows) {
     fail_tensor(file, name,
                 "has the shape " + shape_text(tensor.shape) + ", expected [" +
-                    number_text(d_model) + ", the number of tokens]");
+                    std::to_string(d_model) + ", the number of tokens]");
   }
   return matrix_of(tensor);
 }
 
 LayerWeights layer_of(const GgufFile& file, const ModelConfig& c, std::uint32_t index) {
-  const std::string prefix = "blk." + number_text(index) + ".";
+  const std::string prefix = "blk." + std::to_string(index) + ".";
   const auto vector = [&](const char* name, std::uint32_t n) {
     return vector_of(file, prefix + name, n);
   };

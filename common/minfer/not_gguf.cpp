@@ -59,7 +59,8 @@ std::string not_gguf(std::string_view head, std::uint64_t file_size) {
   const bool xz = head.substr(0, 4) ==
                   "\xfd"
                   "7zX";
-  if (head.substr(0, 4) == "PK\x03\x04" || gzip || zstd || xz) {
+  const bool bzip2 = head.substr(0, 3) == "BZh";
+  if (head.substr(0, 4) == "PK\x03\x04" || gzip || zstd || xz || bzip2) {
     return "this is an archive or a compressed file, expected a GGUF file: unpack it first";
   }
   return "begins with " + quoted(head.substr(0, 4)) + ", expected \"GGUF\"";

@@ -17,82 +17,28 @@ constexpr std::uint64_t kLongestTensorName = 63;
 constexpr std::uint32_t kMostDimensions = 4;
 constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::int64_t>::max();
 
-std::string number_text(std::uint64_t n) {
-  return std::to_string(n);
-}
+struct NamedType {
+  std::uint32_t number;
+  const char* name;
+};
+constexpr NamedType kTypesNotRead[] = {
+    {7, "Q5_1"},    {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {13, "Q5_K"},
+    {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
+    {20, "IQ4_NL"}, {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},
+    {25, "I16"},    {26, "I32"},     {27, "I64"},    {28, "F64"},     {29, "IQ1_M"},
+    {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"},  {40, "NVFP4"},   {41, "Q1_0"}};
+constexpr NamedType kRetiredTypes[] = {{4, "Q4_2"},        {5, "Q4_3"},       {31, "Q4_0_4_4"},
+                                       {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"},  {36, "IQ4_NL_4_4"},
+                                       {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
 
-/// Names of the types that exist and are not read, and of those that no longer exist.
-const char* foreign_type_name(std::uint32_t type) {
-  switch (type) {
-    case 7:
-      return "Q5_1";
-    case 9:
-      return "Q8_1";
-    case 10:
-      return "Q2_K";
-    case 11:
-      return "Q3_K";
-    case 13:
-      return "Q5_K";
-    case 15:
-      return "Q8_K";
-    case 16:
-      return "IQ2_XXS";
-    case 17:
-      return "IQ2_XS";
-    case 18:
-      return "IQ3_XXS";
-    case 19:
-      return "IQ1_S";
-    case 20:
-      return "IQ4_NL";
-    case 21:
-      return "IQ3_S";
-    case 22:
-      return "IQ2_S";
-    case 23:
-      return "IQ4_XS";
-    case 24:
-      return "I8";
-    case 25:
-      return "I16";
-    case 26:
-      return "I32";
-    case 27:
-      return "I64";
-    case 28:
-      return "F64";
-    case 29:
-      return "IQ1_M";
-    case 34:
-      return "TQ1_0";
-    case 35:
-      return "TQ2_0";
-    case 39:
-      return "MXFP4";
-    case 40:
-      return "NVFP4";
-    case 41:
-      return "Q1_0";
-    case 4:
-      return "retired Q4_2";
-    case 5:
-      return "retired Q4_3";
-    case 31:
-      return "retired Q4_0_4_4";
-    case 32:
-      return "retired Q4_0_4_8";
-    case 33:
-      return "retired Q4_0_8_8";
-    case 36:
-      return "retired IQ4_NL_4_4";
-    case 37:
-      return "retired IQ4_NL_4_8";
-    case 38:
-      return "retired IQ4_NL_8_8";
-    default:
-      return nullptr;
+std::string describe_type(std::uint32_t number) {
+  for (const auto& [n, name] : kTypesNotRead) {
+    if (n == number) return std::string("type ") + name + " (" + std::to_string(n) + ")";
   }
+  for (const auto& [n, name] : kRetiredTypes) {
+    if (n == number) return std::string("retired type ") + name + " (" + std::to_string(n) + ")";
+  }
+  return "unknown type " + std::to_string(number);
 }
 
 bool is_read(std::uint32_t type) {
@@ -114,9 +60,7 @@ bool is_read(std::uint32_t type) {
 TensorType read_type(FrontReader& reader) {
   const auto number = reader.number<std::uint32_t>();
   if (is_read(number)) return static_cast<TensorType>(number);
-  const char* name = foreign_type_name(number);
-  reader.fail((name ? std::string("has the type ") + name + " (" + number_text(number) + ")"
-                    : "has the unknown type " + number_text(number)) +
+  reader.fail("has the " + describe_type(number) +
               ", expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K or Q6_K");
 }
 
@@ -125,7 +69,7 @@ std::string read_tensor_name(FrontReader& reader) {
   if (name.empty()) reader.fail("has an empty name, expected 1 to 63 bytes");
   reader.set_name(name);
   if (name.size() > kLongestTensorName) {
-    reader.fail("has a name of " + number_text(name.size()) + " bytes, expected 1 to 63");
+    reader.fail("has a name of " + std::to_string(name.size()) + " bytes, expected 1 to 63");
   }
   return std::string(name);
 }
@@ -133,7 +77,7 @@ std::string read_tensor_name(FrontReader& reader) {
 std::vector<std::uint64_t> read_shape(FrontReader& reader) {
   const auto n_dims = reader.number<std::uint32_t>();
   if (n_dims < 1 || n_dims > kMostDimensions) {
-    reader.fail("has " + number_text(n_dims) + " dimensions, expected 1 to 4");
+    reader.fail("has " + std::to_string(n_dims) + " dimensions, expected 1 to 4");
   }
   std::vector<std::uint64_t> shape(n_dims);
   for (std::uint64_t& dimension : shape) {
@@ -157,8 +101,8 @@ std::uint64_t tensor_bytes(const FrontReader& reader, const Tensor& tensor) {
     elements *= dimension;
   }
   if (tensor.shape[0] % block_elements != 0) {
-    reader.fail("has rows of " + number_text(tensor.shape[0]) +
-                " elements, expected a multiple of " + number_text(block_elements) +
+    reader.fail("has rows of " + std::to_string(tensor.shape[0]) +
+                " elements, expected a multiple of " + std::to_string(block_elements) +
                 ", the block of " + type_name(tensor.type));
   }
   if (elements / block_elements > kMaxBytes / block_bytes) {
@@ -179,8 +123,8 @@ Tensor read_tensor(FrontReader& reader) {
 std::uint64_t read_offset(FrontReader& reader, std::uint64_t alignment) {
   const auto offset = reader.number<std::uint64_t>();
   if (offset % alignment != 0) {
-    reader.fail("has the offset " + number_text(offset) + ", expected a multiple of " +
-                number_text(alignment));
+    reader.fail("has the offset " + std::to_string(offset) + ", expected a multiple of " +
+                std::to_string(alignment));
   }
   return offset;
 }
@@ -196,8 +140,9 @@ void check_inside_file(const InputFile& file, const TensorInfos& infos) {
     const std::uint64_t bytes = infos.tensors[i].bytes;
     if (offset > data_bytes || bytes > data_bytes - offset) {
       fail(file, infos.tensors[i],
-           "needs " + number_text(bytes) + " bytes from byte " + number_text(offset) +
-               " of the data on, but the file has " + number_text(data_bytes) + " bytes of data");
+           "needs " + std::to_string(bytes) + " bytes from byte " + std::to_string(offset) +
+               " of the data on, but the file has " + std::to_string(data_bytes) +
+               " bytes of data");
     }
   }
 }
