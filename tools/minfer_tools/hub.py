@@ -66,7 +66,7 @@ class Hub:
 
     def __init__(self, catalogue: Catalogue, timeout: float = TIMEOUT_SECONDS):
         self.endpoint = (os.environ.get("HF_ENDPOINT") or catalogue.hub).rstrip("/")
-        if not re.match(r"https?://[^/]", self.endpoint):
+        if not re.fullmatch(r"https?://[\w.\[\]:-]+(/[\x21-\x7e]*)?", self.endpoint, re.ASCII):
             raise Failure(f"HF_ENDPOINT is {self.endpoint!r}, expected an http or https address", status=2)
         self.token = os.environ.get("HF_TOKEN", "").strip()
         if not re.fullmatch(r"[\x21-\x7e]*", self.token):
@@ -100,49 +100,51 @@ class Hub:
             return response
         except urllib.error.URLError as error:
             raise Unreachable(f"{_host(url)} can't be reached: {_reason(error.reason)}") from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise Unreachable(f"{_host(url)} can't be reached: {_reason(error)}") from None
 
-    def _open(self, url: str, method: str, headers: dict[str, str] = {}, stay: bool = False):
+    def open(self, url: str, method: str, headers: dict[str, str] | None = None, stay: bool = False):
         """The response after all redirects; with `stay`, only after those within the same host."""
         for _ in range(MAX_REDIRECTS):
-            response = self._open_once(url, method, headers)
+            response = self._open_once(url, method, headers or {})
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
                 return response
             target = urllib.parse.urljoin(url, location)
             if stay and _origin(target) != _origin(url):
                 return response
-            if not target.startswith("https://") and not (url.startswith("http://") and target.startswith("http://")):
-                raise Failure(f"{url} redirects to {target}, which is not https")
             response.close()
+            if not target.startswith(("https://", "http://") if url.startswith("http://") else "https://"):
+                raise Failure(f"{url} redirects to {target}, expected https")
             url = target
         raise Failure(f"{url}: more than {MAX_REDIRECTS} redirects")
 
     def metadata(self, model: Model) -> Metadata:
         """Asks for the file's hash and size: in the headers of the hub's own answer, else in the git-lfs pointer."""
         url = self.url(model)
-        with self._open(url, "HEAD", stay=True) as response:
-            self._check_status(response, url, model)
+        with self.open(url, "HEAD", stay=True) as response:
+            self.check_status(response, url, model)
             headers = response.headers
         sha256 = headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
         size = headers.get("X-Linked-Size", "")
-        if not re.fullmatch("[0-9a-f]{64}", sha256) or not size.isdigit():
+        if not re.fullmatch("[0-9a-f]{64}", sha256) or not size.isdecimal():
             sha256, size = self._pointer(model)
+        if not int(size):
+            raise Failure(f"{url}: the hub says that the file is empty")
         return Metadata(url, sha256, int(size), headers.get("X-Repo-Commit"))
 
     def _pointer(self, model: Model) -> tuple[str, str]:
         url = self.url(model, "raw")
-        with self._open(url, "GET") as response:
-            self._check_status(response, url, model)
+        with self.open(url, "GET") as response:
+            self.check_status(response, url, model)
             text = response.read(1024).decode("utf-8", "replace")
         match = re.match(r"version https://git-lfs\S*\noid sha256:([0-9a-f]{64})\nsize (\d+)\n", text)
         if not match:
             raise Failure(f"{self.url(model)}: the answer has no X-Linked-Etag with a SHA-256, so it is not the hub's")
         return match[1], match[2]
 
-    def _check_status(self, response, url: str, model: Model) -> None:
-        """Turns an answer that is an error into a line that says what to do about it."""
+    def check_status(self, response, url: str, model: Model) -> None:
+        """Does nothing for an answer that is good, and turns an error into a line that says what to do about it."""
         status, code = response.status, response.headers.get("X-Error-Code", "")
         if status < 400:
             return
@@ -204,7 +206,10 @@ class _Download:
         cache.write_json(cache.beside(self.partial, ".json"), record)
 
     def run(self) -> None:
-        """Fetches what is missing, trying again after a cut; gives up when several tries in a row bring nothing."""
+        """Fetches what is missing, trying again after a cut; gives up when several tries in a row bring nothing.
+
+        While not a byte has come nothing is tried again, since then there may be another source.
+        """
         with self.reporter.bar(self.model.file, self.metadata.size, self.done) as bar:
             waits = iter(RETRY_WAITS_SECONDS)
             while self.done < self.metadata.size:
@@ -214,17 +219,14 @@ class _Download:
                 except (Unreachable, Interrupted) as error:
                     if self.done > before:
                         waits = iter(RETRY_WAITS_SECONDS)
+                    if not self.done:
+                        self.partial.unlink(missing_ok=True)
+                        raise Unreachable(str(error)) from None
                     wait = next(waits, None)
                     if wait is None:
-                        raise self._give_up(error) from None
+                        kept = f"{human(self.done)} of {human(self.metadata.size)} are kept"
+                        raise Interrupted(f"{error}; {kept}: the same command goes on from there") from None
                     time.sleep(wait)
-
-    def _give_up(self, error: Failure) -> Failure:
-        if not self.done:
-            return error
-        return Interrupted(
-            f"{error}; {human(self.done)} of {human(self.metadata.size)} are kept: the same command goes on from there"
-        )
 
     def _request(self, bar: Bar) -> None:
         headers = {}
@@ -232,11 +234,11 @@ class _Download:
             headers["Range"] = f"bytes={self.done}-"
             if self.etag and not self.etag.startswith("W/"):
                 headers["If-Range"] = self.etag
-        with self.hub._open(self.metadata.url, "GET", headers) as response:
+        with self.hub.open(self.metadata.url, "GET", headers) as response:
             if response.status == 416:
                 self.done = 0
                 return
-            self.hub._check_status(response, self.metadata.url, self.model)
+            self.hub.check_status(response, self.metadata.url, self.model)
             if not self._continues(response):
                 self.done = 0
             if not self.done:
@@ -245,7 +247,7 @@ class _Download:
 
     def _continues(self, response) -> bool:
         """Whether the answer is the part asked for; else it is the whole file, since Range or If-Range didn't hold."""
-        if response.status != 206:
+        if response.status != 206 or not self.done:
             return False
         content_range = response.headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", content_range)
@@ -254,6 +256,7 @@ class _Download:
         return True
 
     def _receive(self, response, bar: Bar) -> None:
+        """Appends what comes to the partial file, which is truncated first to what of it counts."""
         with open(self.partial, "r+b" if self.done else "wb") as file:
             file.truncate(self.done)
             file.seek(self.done)
@@ -279,6 +282,7 @@ class _Download:
     def _check_head(self, head: bytes) -> None:
         problem = cache.describe_content(head[:512])
         if problem:
+            self.partial.unlink()
             raise Failure(f"{self.metadata.url}: what came {problem}")
 
 
