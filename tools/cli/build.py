@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class Build:
         generator = [] if self._is_configured() else ["-G", "Ninja"]
         run_logged(["cmake", "-S", ROOT, "-B", self.where, *generator,
                     *(f"-D{key}={value}" for key, value in sorted(self._options.items()))],
-                   self._log / f"{self._name()}-configure.log", "cmake", env=self._env)
+                   self._configure_log(), "cmake", env=self._env)
         record.write_text(wanted)
 
     def build(self, *targets: str) -> float:
@@ -84,6 +85,13 @@ class Build:
         if missing or not targets:
             say(f"  built in {seconds:.0f} s")
         return seconds
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """What the last configuration left out, and why, as minfer_left_out() put it."""
+        return re.findall(r"^-- left out: (.+?): (.+)$", self._configure_log().read_text(), re.M)
+
+    def _configure_log(self) -> Path:
+        return self._log / f"{self._name()}-configure.log"
 
     def _is_configured(self) -> bool:
         return (self.where / "CMakeCache.txt").exists() and any(

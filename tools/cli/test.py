@@ -22,7 +22,7 @@ from minfer_tools.errors import Failure
 
 MODELS = ("coder-0.5b", "coder-1.5b")
 # Which pytest tests belong to a label: those without a marker are `cpu`.
-MARKERS = {"cpu": "not (model or gpu or docs or lint or exhaustive)"}
+MARKERS = {"cpu": "not (emulated or model or gpu or docs or lint or exhaustive)"}
 # Why a label may have no tests at all.
 NOTHING = {
     "emulated": "this version has no kernels",
@@ -140,7 +140,8 @@ def run_label(session: Session, label: str) -> None:
         jobs = 1 if label in ("model", "gpu") else build.jobs()
         ctest(session, session.main, label, ["-L", f"^{label}$", *without("exhaustive", label)],
               jobs)
-    pytest(session, label)
+    if has_python_tests(label):
+        pytest(session, label)
     if before == session.tally.ran + len(session.tally.skipped):
         session.skip(label, NOTHING.get(label, "no test has this label"))
 
@@ -187,6 +188,12 @@ def ctest(session: Session, place: Build, stage: str, selection: list[str], jobs
     if result.returncode != 0 and not counted.failed:
         counted.failed.append(f"{stage}: ctest ended with status {result.returncode}")
     session.tally.add(counted)
+
+
+def has_python_tests(label: str) -> bool:
+    """Whether any Python test bears the label's marker; those without one are `cpu`."""
+    return label == "cpu" or any(f"pytest.mark.{label}" in path.read_text(encoding="utf-8")
+                                 for path in (ROOT / "tests" / "python").glob("test_*.py"))
 
 
 def pytest(session: Session, label: str) -> None:
