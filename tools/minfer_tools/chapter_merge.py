@@ -101,7 +101,7 @@ def _carry_file(base: Entry | None, theirs: Entry | None, tree: Tree, file: str,
     if base is not None and ours is None:
         return "not in this chapter, left out" if theirs is not None else "", ""
     if theirs is None:
-        if ours != base:
+        if base is not None and ours.data != base.data:
             return "", "the fix deletes it, and this chapter has changed it"
         del tree[file]
         return "deleted", ""
