@@ -269,7 +269,7 @@ void for_each_matrix(Layer& layer, Function f) {
   }
 }
 
-std::vector<std::byte> requantize(const Matrix& m, TensorType type) {
+std::vector<std::byte> requantized_copy(const Matrix& m, TensorType type) {
   const std::uint64_t from_bytes = row_bytes(m.type, m.cols);
   const std::uint64_t to_bytes = row_bytes(type, m.cols);
   std::vector<std::byte> out(m.rows * to_bytes);
@@ -283,12 +283,22 @@ std::vector<std::byte> requantize(const Matrix& m, TensorType type) {
 
 /// "Q4_0" or "Q4_0 and Q4_1", the type of the most matrices first.
 std::string types_text(const std::map<TensorType, int>& counts) {
-  std::vector<std::pair<int, TensorType>> order;
-  for (const auto& [type, count] : counts) order.emplace_back(-count, type);
-  std::sort(order.begin(), order.end());
+  std::vector<std::pair<TensorType, int>> order(counts.begin(), counts.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [count, type] : order) {
+  for (const auto& [type, count] : order) {
     text += (text.empty() ? "" : " and ") + std::string(type_name(type));
+  }
+  return text;
+}
+
+/// "6 Q4_1 matrices, 1 F16 matrix"
+std::string counts_text(const std::map<TensorType, int>& counts) {
+  std::string text;
+  for (const auto& [type, count] : counts) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + type_name(type) +
+            (count == 1 ? " matrix" : " matrices");
   }
   return text;
 }
@@ -323,17 +333,26 @@ void Model::build_table() {
                  : matrix_of(file_, "output.weight", config_.n_vocab, config_.d_model);
 }
 
+void Model::requantize(Matrix& m, TensorType type) {
+  requantized_types_[m.type] += 1;
+  requantized_.push_back(requantized_copy(m, type));
+  m.type = type;
+  m.data = requantized_.back().data();
+  m.tensor = nullptr;
+}
+
 void Model::requantize_matrices() {
   for (LayerWeights& layer : layers_) {
     for_each_matrix(layer, [this](Matrix& m) {
       if (m.type == TensorType::kQ4_0) return;
-      requantized_types_[m.type] += 1;
-      requantized_.push_back(requantize(m, TensorType::kQ4_0));
-      file_.release(*m.tensor);
-      m.type = TensorType::kQ4_0;
-      m.data = requantized_.back().data();
-      m.tensor = nullptr;
+      const Tensor& source = *m.tensor;
+      requantize(m, TensorType::kQ4_0);
+      file_.release(source);
     });
+  }
+  const TensorType head = lm_head_.type;
+  if (head != TensorType::kQ4_0 && head != TensorType::kQ6_K && head != TensorType::kQ8_0) {
+    requantize(lm_head_, TensorType::kQ8_0);  // its source stays: it may be the embedding as well
   }
 }
 
@@ -354,12 +373,7 @@ std::string Model::describe() const {
   }
   std::string text = types_text(types) + " layers, " + type_name(lm_head_.type) +
                      (tied() ? " head (tied)" : " head");
-  if (!requantized_types_.empty()) {
-    int matrices = 0;
-    for (const auto& [type, count] : requantized_types_) matrices += count;
-    text += "; " + std::to_string(matrices) + " matrices requantized from " +
-            types_text(requantized_types_);
-  }
+  if (!requantized_types_.empty()) text += "; requantized: " + counts_text(requantized_types_);
   return text;
 }
 

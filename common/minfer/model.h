@@ -57,7 +57,8 @@ struct LayerWeights {
 
 struct ModelOptions {
   ReadMode read_mode = ReadMode::kMap;
-  /// Requantizes every layer matrix that is not Q4_0 to Q4_0, as the GPU engines need it.
+  /// As the GPU engines need it: every layer matrix that is not Q4_0 is requantized to Q4_0, and an
+  /// lm_head that is none of Q4_0, Q6_K and Q8_0 to Q8_0. The token embedding stays as it is.
   bool requantize_matrices = false;
 };
 
@@ -76,17 +77,18 @@ class Model {
   const std::vector<LayerWeights>& layers() const { return layers_; }
   const float* output_norm() const { return output_norm_; }  ///< [d_model]
   const Matrix& lm_head() const { return lm_head_; }         ///< [n_vocab, d_model]
-  /// The file has no lm_head of its own: the token embedding serves.
+  /// The lm_head is the token embedding itself, since the file has none of its own.
   bool tied() const { return lm_head_.data == token_embedding_.data; }
   /// Bytes of weights that one decode step reads: all layers, norms, biases, and the lm_head.
   std::uint64_t bytes_per_token() const;
-  /// "Q4_0 layers, Q6_K head" and the like, with what was requantized: for one line on stderr.
+  /// "Q4_0 layers, Q6_K head; requantized: 6 Q4_1 matrices": for one line on standard error.
   std::string describe() const;
 
  private:
   explicit Model(GgufFile file) : file_(std::move(file)) {}
   void build_table();
   void requantize_matrices();
+  void requantize(Matrix& m, TensorType type);
 
   GgufFile file_;
   ModelConfig config_;
