@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A stand-in for the hub on loopback: one server answers for it, another has the bytes, as a content network would.
+"""A stand-in for the hub on loopback: one server answers for it, another has the bytes, as a
+content network would.
 
 What a server does wrong is set by a test through the attributes of `FakeHub`.
 """
@@ -30,9 +31,12 @@ class FakeHub:
     content_type: str = "application/octet-stream"
     etag: str = '"first"'
     sha256: str | None = None  # what is announced in place of the content's
+    moved_to: str = ""  # the repository's new name, to which its old one redirects
+    forgets_where: bool = False  # and so redirects to the old one again
+    shift: int = 0  # by how much a part begins later than was asked for
     announces_hash: bool = True  # else only the git-lfs pointer tells it
     status: int = 200  # of the hub's own answers
-    answers: int | None = None  # how many requests for bytes are answered before there are only errors 503
+    answers: int | None = None  # requests for bytes that are answered; the next get errors 503
     error_code: str = ""
     needs_token: str = ""
     ignores_range: bool = False
@@ -102,10 +106,16 @@ class _HubHandler(_Handler):
             return self.respond(401, {"X-Error-Code": "GatedRepo"})
         if fake.status != 200:
             return self.respond(fake.status, {"X-Error-Code": fake.error_code})
+        if fake.moved_to and fake.moved_to not in self.path:
+            there = (
+                self.path if fake.forgets_where else self.path.replace("some/model", fake.moved_to)
+            )
+            return self.respond(307, {"Location": there})
         if not self.path.endswith(fake.file):
             return self.respond(404, {"X-Error-Code": "EntryNotFound"})
         if "/raw/" in self.path:
-            pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{fake.announced}\nsize {len(fake.content)}\n"
+            pointer = "version https://git-lfs.github.com/spec/v1\n"
+            pointer += f"oid sha256:{fake.announced}\nsize {len(fake.content)}\n"
             return self.respond(200, body=pointer.encode())
         headers = {"Location": fake.cdn_url, "X-Repo-Commit": "c0ffee"}
         if fake.announces_hash:
@@ -125,11 +135,15 @@ class _CdnHandler(_Handler):
         headers = {"ETag": fake.etag, "Content-Type": fake.content_type}
         status, start = 200, 0
         wanted = self.headers.get("Range")
-        if wanted and not fake.ignores_range and self.headers.get("If-Range", fake.etag) == fake.etag:
+        if (
+            wanted
+            and not fake.ignores_range
+            and self.headers.get("If-Range", fake.etag) == fake.etag
+        ):
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
             if start >= len(body):
                 return self.respond(416, {"Content-Range": f"bytes */{len(body)}"})
-            status = 206
+            status, start = 206, start + fake.shift
             headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
         body = body[start:]
         if fake.cut_after is None or not fake.cuts or len(body) <= fake.cut_after:

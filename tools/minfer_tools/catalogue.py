@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""models.json: which models there are and where each comes from; the file itself documents its fields."""
+"""models.json: which models there are and where each comes from; the file itself documents its
+fields."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class HubSource:
 
 @dataclass(frozen=True)
 class PypiSource:
-    """A GGUF file cut into pieces, each in a Python package of its own, `{package}-part1` to `-part{parts}`."""
+    """A GGUF file cut into pieces, each in a Python package of its own, `{package}-part1` to
+    `-part{parts}`."""
 
     package: str
     parts: int
@@ -54,7 +56,9 @@ class Catalogue:
 
     def __getitem__(self, name: str) -> Model:
         if name not in self.models:
-            raise Failure(f"no model is named {name!r}; there are {', '.join(self.models)}", status=2)
+            raise Failure(
+                f"no model is named {name!r}; there are {', '.join(self.models)}", status=2
+            )
         return self.models[name]
 
 
@@ -66,10 +70,13 @@ def _model(entry: dict) -> Model:
 
 
 def load(path: str | os.PathLike = DEFAULT_PATH) -> Catalogue:
-    """Reads models.json; an entry with a field missing or too many is an error that names the file."""
+    """Reads models.json; an entry with a field missing or too many is an error that names the
+    file."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         models = [_model(entry) for entry in document["models"]]
-        return Catalogue(document["hub"], tuple(document["default"]), {model.name: model for model in models})
+        return Catalogue(
+            document["hub"], tuple(document["default"]), {model.name: model for model in models}
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Failure(f"{path}: not a list of models: {type(error).__name__}: {error}") from None

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Random numbers that are the same on every machine and with every version of numpy.
 
-numpy doesn't promise that its own streams stay what they are, so here is splitmix64 (Steele, Lea and Flood, "Fast
-Splittable Pseudorandom Number Generators", 2014), in the form of a function of the index: number i is a mix of
-key + (i + 1) * GOLDEN. Any part of a stream can be made without the part before it. What is derived from it uses
-only operations that IEEE 754 rounds in one way: no logarithm or cosine, whose last bit is a library's choice.
+numpy doesn't promise that its own streams stay what they are, so here is splitmix64 (Steele, Lea
+and Flood, "Fast Splittable Pseudorandom Number Generators", 2014), in the form of a function of the
+index: number i is a mix of key + (i + 1) * GOLDEN. Any part of a stream can be made without the
+part before it. What is derived from it uses only operations that IEEE 754 rounds in one way: no
+logarithm or cosine, whose last bit is a library's choice.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Stream:
 
     @classmethod
     def named(cls, seed: int, name: str) -> "Stream":
-        """The stream of a seed and a name: each tensor has one, so that no tensor's values depend on another's."""
+        """The stream of a seed and a name: each tensor has one, so that no tensor's values depend
+        on another's."""
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         return cls(int.from_bytes(digest[:8], "little"))
 
@@ -47,10 +49,11 @@ class Stream:
         return z
 
     def normal(self, start: int, count: int) -> np.ndarray:
-        """Nearly normal numbers of mean 0 and deviation 1, within +-3.47: [count] float32, one word each.
+        """Nearly normal numbers of mean 0 and deviation 1, within +-3.47: [count] float32, one word
+        each.
 
-        Each is the sum of the word's four 16-bit parts, less its mean: an integer that float32 holds exactly, and
-        one multiplication.
+        Each is the sum of the word's four 16-bit parts, less its mean: an integer that float32
+        holds exactly, and one multiplication.
         """
         parts = self.words(start, count).view("<u2").reshape(count, 4)
         sums = parts.sum(axis=1, dtype=np.int32) - np.int32(_SUM_MEAN)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""GGUF v3 files, as far as the tools need them: read the table of contents, write a file as a stream.
+"""GGUF v3 files, as far as the tools need them: read the table of contents, write a file as a
+stream.
 
-The standard library is enough for it, so that a cached model is found without importing numpy. Metadata is kept
-as the bytes it has in the file: what is carried over from one file to another is carried over bit for bit.
+The standard library is enough for it, so that a cached model is found without importing numpy.
+Metadata is kept as the bytes it has in the file: what is carried over from one file to another is
+carried over bit for bit.
 
-A GGUF file is a header (magic, version, tensor count, key count), the key-value pairs, the tensor infos (name,
-shape with the fastest axis first, type, offset), padding up to the alignment, and the tensors' data, each padded
-to the alignment again. All numbers are little-endian.
+A GGUF file is a header (magic, version, tensor count, key count), the key-value pairs, the tensor
+infos (name, shape with the fastest axis first, type, offset), padding up to the alignment, and the
+tensors' data, each padded to the alignment again. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ MAX_NAME_BYTES = 64
 CHUNK_BYTES = 1 << 20
 
 # Value types of the metadata.
-UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(13)
+UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32 = range(7)
+BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(7, 13)
 
 _SCALAR_FORMATS = {
     UINT8: "<B",
@@ -45,7 +48,8 @@ _SCALAR_FORMATS = {
 
 @dataclass(frozen=True)
 class TensorType:
-    """A tensor type: its number in the file, and how many values a block holds in how many bytes."""
+    """A tensor type: its number in the file, and how many values a block holds in how many
+    bytes."""
 
     name: str
     number: int
@@ -55,7 +59,10 @@ class TensorType:
     def row_bytes(self, values: int) -> int:
         """Bytes of a row of `values` values, which must be whole blocks."""
         if values % self.block_values:
-            raise ValueError(f"a row of {values} values is not a multiple of {self.block_values}, the block of {self.name}")
+            raise ValueError(
+                f"a row of {values} values is not a multiple of {self.block_values}, the block"
+                f" of {self.name}"
+            )
         return values // self.block_values * self.block_bytes
 
 
@@ -78,7 +85,8 @@ _TYPES_BY_NUMBER = {t.number: t for t in TENSOR_TYPES.values()}
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor of the table: `shape` has the fastest axis (the row) first, `offset` counts from the data's start."""
+    """One tensor of the table: `shape` has the fastest axis (the row) first, `offset` counts from
+    the data's start."""
 
     name: str
     shape: tuple[int, ...]
@@ -145,7 +153,11 @@ def string_array(key: str, values: Iterable[str]) -> KeyValue:
 
 def int32_array(key: str, values: Iterable[int]) -> KeyValue:
     numbers = list(values)
-    return KeyValue(key, ARRAY, struct.pack("<IQ", INT32, len(numbers)) + struct.pack(f"<{len(numbers)}i", *numbers))
+    return KeyValue(
+        key,
+        ARRAY,
+        struct.pack("<IQ", INT32, len(numbers)) + struct.pack(f"<{len(numbers)}i", *numbers),
+    )
 
 
 class _Cursor:
@@ -158,7 +170,10 @@ class _Cursor:
 
     def take(self, count: int) -> bytes:
         if count > self.size - self.file.tell():
-            raise Failure(f"{self.path}: a record of {count} bytes at {self.file.tell()} runs past the end, {self.size}")
+            raise Failure(
+                f"{self.path}: a record of {count} bytes at {self.file.tell()} runs past the"
+                f" end, {self.size}"
+            )
         return self.file.read(count)
 
     def number(self, layout: str) -> int:
@@ -180,13 +195,17 @@ class _Cursor:
                 for _ in range(count):
                     self.take(self.number("<Q"))
             else:
-                raise Failure(f"{self.path}: an array of value type {element_type}, expected numbers or strings")
+                raise Failure(
+                    f"{self.path}: an array of value type {element_type}, expected numbers or"
+                    " strings"
+                )
         else:
             raise Failure(f"{self.path}: value type {value_type}, expected 0 to 12")
 
 
 class Reader:
-    """The table of contents of a GGUF file: `pairs`, `tensors` (in file order) and where the data begins."""
+    """The table of contents of a GGUF file: `pairs`, `tensors` (in file order) and where the data
+    begins."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
@@ -208,7 +227,10 @@ class Reader:
             for tensor in self.tensors:
                 end = self.data_start + tensor.offset + tensor.nbytes
                 if end > cursor.size:
-                    raise Failure(f"{self.path}: tensor {tensor.name} ends at {end}, past the end, {cursor.size}")
+                    raise Failure(
+                        f"{self.path}: tensor {tensor.name} ends at {end}, past the end,"
+                        f" {cursor.size}"
+                    )
 
     @property
     def alignment(self) -> int:
@@ -234,11 +256,15 @@ class Reader:
         shape = tuple(cursor.number("<Q") for _ in range(n_dims))
         number = cursor.number("<I")
         if number not in _TYPES_BY_NUMBER:
-            raise Failure(f"{cursor.path}: tensor {name} has type {number}, expected one of {', '.join(TENSOR_TYPES)}")
+            raise Failure(
+                f"{cursor.path}: tensor {name} has type {number}, expected one of"
+                f" {', '.join(TENSOR_TYPES)}"
+            )
         return TensorInfo(name, shape, _TYPES_BY_NUMBER[number], cursor.number("<Q"))
 
     def read(self, tensor: TensorInfo, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """The tensor's data in pieces of whole rows, at least one row and otherwise at most `chunk_bytes`."""
+        """The tensor's data in pieces of whole rows, at least one row and otherwise at most
+        `chunk_bytes`."""
         piece = max(1, chunk_bytes // tensor.row_bytes) * tensor.row_bytes
         with open(self.path, "rb") as file:
             file.seek(self.data_start + tensor.offset)
@@ -262,9 +288,11 @@ def write(
     data_of: Callable[[TensorInfo], Iterable[bytes]],
     alignment: int = DEFAULT_ALIGNMENT,
 ) -> None:
-    """Writes a GGUF file: the tensors in the order given, each one's data drawn from `data_of` piece by piece.
+    """Writes a GGUF file: the tensors in the order given, each one's data drawn from `data_of`
+    piece by piece.
 
-    The offsets of `tensors` are ignored and computed here. An `alignment` other than 32 must stand in `pairs` too.
+    The offsets of `tensors` are ignored and computed here. An `alignment` other than 32 must stand
+    in `pairs` too.
     """
     header = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(pairs)))
     for pair in pairs:
@@ -285,12 +313,15 @@ def write(
             file.write(piece)
             written += len(piece)
         if written != tensor.nbytes:
-            raise ValueError(f"tensor {tensor.name}: {written} bytes given, expected {tensor.nbytes}")
+            raise ValueError(
+                f"tensor {tensor.name}: {written} bytes given, expected {tensor.nbytes}"
+            )
         file.write(bytes(_align(written, alignment) - written))
 
 
 def tensor_digest(path: str | os.PathLike) -> str:
-    """SHA-256, in hexadecimal, of what the tensors of a file are, whatever its metadata, order or alignment.
+    """SHA-256, in hexadecimal, of what the tensors of a file are, whatever its metadata, order or
+    alignment.
 
     Hashed for each tensor, in the order of the names' UTF-8 bytes:
 

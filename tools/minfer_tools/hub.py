@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Fetches a model's file from the Hugging Face hub, or from a mirror that HF_ENDPOINT names.
 
-The hub answers a request for a file with a redirect to where the bytes lie, and with the file's SHA-256 and size
-in headers, which is where the hash of an official file comes from. A fetch that was cut goes on where it stopped:
-the rest is asked for by Range, on condition (If-Range) that the file is still the one begun.
+The hub answers a request for a file with a redirect to where the bytes lie, and with the file's
+SHA-256 and size in headers, which is where the hash of an official file comes from. A fetch that
+was cut goes on where it stopped: the rest is asked for by Range, on condition (If-Range) that the
+file is still the one begun.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Hub:
     def __init__(self, catalogue: Catalogue, timeout: float = TIMEOUT_SECONDS):
         self.endpoint = (os.environ.get("HF_ENDPOINT") or catalogue.hub).rstrip("/")
         if not re.fullmatch(r"https?://[\w.\[\]:-]+(/[\x21-\x7e]*)?", self.endpoint, re.ASCII):
-            raise Failure(f"HF_ENDPOINT is {self.endpoint!r}, expected an http or https address", status=2)
+            raise Failure(
+                f"HF_ENDPOINT is {self.endpoint!r}, expected an http or https address", status=2
+            )
         self.token = os.environ.get("HF_TOKEN", "").strip()
         if not re.fullmatch(r"[\x21-\x7e]*", self.token):
             raise Failure("HF_TOKEN holds a space or a character outside ASCII", status=2)
@@ -103,7 +106,9 @@ class Hub:
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Unreachable(f"{_host(url)} can't be reached: {_reason(error)}") from None
 
-    def open(self, url: str, method: str, headers: dict[str, str] | None = None, stay: bool = False):
+    def open(
+        self, url: str, method: str, headers: dict[str, str] | None = None, stay: bool = False
+    ):
         """The response after all redirects; with `stay`, only after those within the same host."""
         for _ in range(MAX_REDIRECTS):
             response = self._open_once(url, method, headers or {})
@@ -114,13 +119,16 @@ class Hub:
             if stay and _origin(target) != _origin(url):
                 return response
             response.close()
-            if not target.startswith(("https://", "http://") if url.startswith("http://") else "https://"):
+            if not target.startswith(
+                ("https://", "http://") if url.startswith("http://") else "https://"
+            ):
                 raise Failure(f"{url} redirects to {target}, expected https")
             url = target
         raise Failure(f"{url}: more than {MAX_REDIRECTS} redirects")
 
     def metadata(self, model: Model) -> Metadata:
-        """Asks for the file's hash and size: in the headers of the hub's own answer, else in the git-lfs pointer."""
+        """Asks for the file's hash and size: in the headers of the hub's own answer, else in the
+        git-lfs pointer."""
         url = self.url(model)
         with self.open(url, "HEAD", stay=True) as response:
             self.check_status(response, url, model)
@@ -138,24 +146,34 @@ class Hub:
         with self.open(url, "GET") as response:
             self.check_status(response, url, model)
             text = response.read(1024).decode("utf-8", "replace")
-        match = re.match(r"version https://git-lfs\S*\noid sha256:([0-9a-f]{64})\nsize (\d+)\n", text)
+        match = re.match(
+            r"version https://git-lfs\S*\noid sha256:([0-9a-f]{64})\nsize (\d+)\n", text
+        )
         if not match:
-            raise Failure(f"{self.url(model)}: the answer has no X-Linked-Etag with a SHA-256, so it is not the hub's")
+            raise Failure(
+                f"{self.url(model)}: the answer has no X-Linked-Etag with a SHA-256, so it is"
+                " not the hub's"
+            )
         return match[1], match[2]
 
     def check_status(self, response, url: str, model: Model) -> None:
-        """Does nothing for an answer that is good, and turns an error into a line that says what to do about it."""
+        """Does nothing for an answer that is good, and turns an error into a line that says what to
+        do about it."""
         status, code = response.status, response.headers.get("X-Error-Code", "")
         if status < 400:
             return
         if status in (401, 403) and code != "RepoNotFound":
             token = "HF_TOKEN's owner may not read it" if self.token else "it needs a token"
             raise Failure(
-                f"{url}: {status}, {token}: accept the conditions on {self.page(model)} and set HF_TOKEN to a token that"
+                f"{url}: {status}, {token}: accept the conditions on {self.page(model)} and set"
+                " HF_TOKEN to a token that"
                 " can read it"
             )
         if status in (401, 404):
-            what = {"RepoNotFound": "no such repository, or a private one", "RevisionNotFound": "no such revision"}
+            what = {
+                "RepoNotFound": "no such repository, or a private one",
+                "RevisionNotFound": "no such revision",
+            }
             raise Failure(f"{url}: {status}, {what.get(code, 'no such file')}")
         if status >= 500 or status == 429:
             raise Unreachable(f"{_host(url)} answers {status} {response.reason}; try again later")
@@ -178,7 +196,9 @@ def _reason(error) -> str:
 class _Download:
     """One file on its way: what of it is here (`partial`), and what it is a part of."""
 
-    def __init__(self, hub: Hub, model: Model, metadata: Metadata, partial: Path, reporter: Reporter):
+    def __init__(
+        self, hub: Hub, model: Model, metadata: Metadata, partial: Path, reporter: Reporter
+    ):
         self.hub = hub
         self.model = model
         self.metadata = metadata
@@ -188,7 +208,8 @@ class _Download:
         self.etag: str | None = None
 
     def resume(self) -> None:
-        """Takes up a partial file if it is part of the very file that the hub has now; drops it if not."""
+        """Takes up a partial file if it is part of the very file that the hub has now; drops it if
+        not."""
         record = cache.read_json(cache.beside(self.partial, ".json"))
         if not self.partial.exists():
             return
@@ -206,7 +227,8 @@ class _Download:
         cache.write_json(cache.beside(self.partial, ".json"), record)
 
     def run(self) -> None:
-        """Fetches what is missing, trying again after a cut; gives up when several tries in a row bring nothing.
+        """Fetches what is missing, trying again after a cut; gives up when several tries in a row
+        bring nothing.
 
         While not a byte has come nothing is tried again, since then there may be another source.
         """
@@ -225,7 +247,9 @@ class _Download:
                     wait = next(waits, None)
                     if wait is None:
                         kept = f"{human(self.done)} of {human(self.metadata.size)} are kept"
-                        raise Interrupted(f"{error}; {kept}: the same command goes on from there") from None
+                        raise Interrupted(
+                            f"{error}; {kept}: the same command goes on from there"
+                        ) from None
                     time.sleep(wait)
 
     def _request(self, bar: Bar) -> None:
@@ -246,13 +270,17 @@ class _Download:
             self._receive(response, bar)
 
     def _continues(self, response) -> bool:
-        """Whether the answer is the part asked for; else it is the whole file, since Range or If-Range didn't hold."""
+        """Whether the answer is the part asked for; else it is the whole file, since Range or
+        If-Range didn't hold."""
         if response.status != 206 or not self.done:
             return False
         content_range = response.headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", content_range)
         if not match or int(match[1]) != self.done:
-            raise Failure(f"{self.metadata.url}: Content-Range is {content_range!r}, expected it from byte {self.done}")
+            raise Failure(
+                f"{self.metadata.url}: Content-Range is {content_range!r}, expected it from byte"
+                f" {self.done}"
+            )
         return True
 
     def _receive(self, response, bar: Bar) -> None:
@@ -272,7 +300,10 @@ class _Download:
                 if not self.done:
                     self._check_head(chunk)
                 if self.done + len(chunk) > self.metadata.size:
-                    raise Failure(f"{self.metadata.url}: more than the {self.metadata.size} bytes that the hub announced")
+                    raise Failure(
+                        f"{self.metadata.url}: more than the {self.metadata.size} bytes that the"
+                        " hub announced"
+                    )
                 file.write(chunk)
                 self.done += len(chunk)
                 bar.move_to(self.done)
@@ -287,18 +318,27 @@ class _Download:
 
 
 def fetch(hub: Hub, model: Model, reporter: Reporter, metadata: Metadata | None = None) -> Path:
-    """Fetches the model's file into our cache and returns its path. The caller holds the model's lock."""
+    """Fetches the model's file into our cache and returns its path. The caller holds the model's
+    lock."""
     metadata = metadata or hub.metadata(model)
     if model.sha256 not in (None, metadata.sha256):
-        raise Failure(f"{model.name}: the hub has SHA-256 {metadata.sha256}, models.json {model.sha256}")
+        raise Failure(
+            f"{model.name}: the hub has SHA-256 {metadata.sha256}, models.json {model.sha256}"
+        )
     path = cache.model_path(model)
-    facts = {"source": metadata.url, "commit": metadata.commit, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    facts = {
+        "source": metadata.url,
+        "commit": metadata.commit,
+        "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     if path.exists() and cache.sha256_of(path) == metadata.sha256:
         cache.adopt(model, path, metadata.sha256, facts)
         return path
     download = _Download(hub, model, metadata, cache.beside(path, ".partial"), reporter)
     download.resume()
-    reporter.say(f"fetching {model.title}, {human(metadata.size)}, from {hub.host}; licence {model.licence}")
+    reporter.say(
+        f"fetching {model.title}, {human(metadata.size)}, from {hub.host}; licence {model.licence}"
+    )
     cache.check_disk(path.parent, metadata.size - download.done, model.name)
     try:
         download.run()
@@ -310,8 +350,9 @@ def fetch(hub: Hub, model: Model, reporter: Reporter, metadata: Metadata | None 
 def probe(catalogue: Catalogue, model: Model) -> Metadata:
     """The model's metadata, or Unreachable within a few seconds.
 
-    That the hub couldn't be reached is remembered for some minutes, so that only the first start waits for it. The
-    request runs in a thread of its own, since looking up a name can't be given a time limit.
+    That the hub couldn't be reached is remembered for some minutes, so that only the first start
+    waits for it. The request runs in a thread of its own, since looking up a name can't be given a
+    time limit.
     """
     memory = cache.minfer_cache() / "hub-unreachable.json"
     hub = Hub(catalogue, timeout=PROBE_SECONDS)
@@ -330,10 +371,16 @@ def probe(catalogue: Catalogue, model: Model) -> Metadata:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PROBE_SECONDS)
-    answer = result[0] if result else Unreachable(f"{hub.host} gave no answer within {PROBE_SECONDS:.0f} s")
+    answer = (
+        result[0]
+        if result
+        else Unreachable(f"{hub.host} gave no answer within {PROBE_SECONDS:.0f} s")
+    )
     if isinstance(answer, Failure):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_json(memory, {"endpoint": hub.endpoint, "time": time.time(), "reason": str(answer)})
+        cache.write_json(
+            memory, {"endpoint": hub.endpoint, "time": time.time(), "reason": str(answer)}
+        )
         raise Unreachable(str(answer))
     memory.unlink(missing_ok=True)
     return answer

@@ -35,12 +35,22 @@ class Reporter:
                 from tqdm import tqdm
             except ImportError:
                 return LineBar(what, total, start)
-            return TqdmBar(tqdm(desc=what, total=total, initial=start, unit="B", unit_scale=True, file=sys.stderr))
+            return TqdmBar(
+                tqdm(
+                    desc=what,
+                    total=total,
+                    initial=start,
+                    unit="B",
+                    unit_scale=True,
+                    file=sys.stderr,
+                )
+            )
         return LineBar(what, total, start)
 
 
 class Bar:
-    """Shows nothing; the displays derive from it. `done` counts as in the file: a restart may lower it."""
+    """Shows nothing; the displays derive from it. `done` counts as in the file: a restart may lower
+    it."""
 
     def move_to(self, done: int) -> None:
         pass
@@ -81,5 +91,7 @@ class LineBar(Bar):
         quarter = 4 * done // self._total
         now = time.monotonic()
         if quarter > self._quarter and now - self._said >= self.INTERVAL_SECONDS:
-            print(f"{self._what}: {human(done)} of {human(self._total)}", file=sys.stderr, flush=True)
+            print(
+                f"{self._what}: {human(done)} of {human(self._total)}", file=sys.stderr, flush=True
+            )
             self._quarter, self._said = quarter, now

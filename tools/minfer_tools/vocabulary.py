@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A byte-level BPE vocabulary of any size, laid out as Qwen2.5's is.
 
-First the 256 bytes, then one token for each merge, in the order of the merges, then 22 special tokens, then rows of
-type UNUSED that only fill up the matrices. The first merges are learnt from a short text, so that ordinary text
-becomes words; a big vocabulary is filled up with all the strings of two, three and four letters, in order.
+First the 256 bytes, then one token for each merge, in the order of the merges, then 22 special
+tokens, then rows of type UNUSED that only fill up the matrices. The first merges are learnt from a
+short text, so that ordinary text becomes words; a big vocabulary is filled up with all the strings
+of two, three and four letters, in order.
 """
 
 from __future__ import annotations
@@ -24,10 +25,21 @@ END_OF_TURN = "<|im_end|>"
 USER_DEFINED_TOKENS = ("<tool_call>", "</tool_call>")
 SPECIAL_TOKENS = (
     (END_OF_TEXT, "<|im_start|>", END_OF_TURN)
-    + tuple(f"<|{what}_{end}|>" for what in ("object_ref", "box", "quad", "vision") for end in ("start", "end"))
+    + tuple(
+        f"<|{what}_{end}|>"
+        for what in ("object_ref", "box", "quad", "vision")
+        for end in ("start", "end")
+    )
     + ("<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
     + USER_DEFINED_TOKENS
-    + ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
+    + (
+        "<|fim_prefix|>",
+        "<|fim_middle|>",
+        "<|fim_suffix|>",
+        "<|fim_pad|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+    )
 )
 
 DEFAULT_SYSTEM_MESSAGE = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
@@ -70,8 +82,8 @@ class Vocabulary:
 def byte_characters() -> list[str]:
     """The character that stands for each byte in a byte-level vocabulary, by byte.
 
-    A byte that is a visible character of Latin-1 stands for itself; the others, in order, are the characters from
-    256 on. So no token holds a space or a control character.
+    A byte that is a visible character of Latin-1 stands for itself; the others, in order, are the
+    characters from 256 on. So no token holds a space or a control character.
     """
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = itertools.count(0x100)
@@ -79,10 +91,13 @@ def byte_characters() -> list[str]:
 
 
 def _learnt_merges(limit: int) -> Iterator[tuple[str, str]]:
-    """The merges that BPE learns from the text: again and again, the commonest pair of neighbours becomes a token."""
+    """The merges that BPE learns from the text: again and again, the commonest pair of neighbours
+    becomes a token."""
     character = byte_characters()
     counts = Counter(re.findall(r" ?[A-Za-z]+", _TEXT))
-    words = {tuple(character[byte] for byte in word.encode()): count for word, count in counts.items()}
+    words = {
+        tuple(character[byte] for byte in word.encode()): count for word, count in counts.items()
+    }
     for _ in range(limit):
         pairs: Counter = Counter()
         for word, count in words.items():
@@ -106,7 +121,8 @@ def _merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _letter_merges() -> Iterator[tuple[str, str]]:
-    """Merges that make every string of two, three and four lower-case letters, from shorter ones."""
+    """Merges that make every string of two, three and four lower-case letters, from shorter
+    ones."""
     letters = string.ascii_lowercase
     pairs = [first + second for first in letters for second in letters]
     yield from itertools.product(letters, letters)
@@ -121,7 +137,9 @@ def _merges(count: int) -> list[tuple[str, str]]:
             break
         merges.setdefault("".join(pair), pair)
     if len(merges) < count:
-        raise Failure(f"--vocab asks for {count} merges, at most {len(merges)} can be made", status=2)
+        raise Failure(
+            f"--vocab asks for {count} merges, at most {len(merges)} can be made", status=2
+        )
     return list(merges.values())
 
 
@@ -130,7 +148,10 @@ def build(rows: int, unused: int) -> Vocabulary:
     count = rows - unused - len(SPECIAL_TOKENS) - 256
     if unused < 0 or count < 0:
         least = 256 + len(SPECIAL_TOKENS) + max(unused, 0)
-        raise Failure(f"--vocab is {rows}, expected at least {least}: bytes, special tokens and unused rows", status=2)
+        raise Failure(
+            f"--vocab is {rows}, expected at least {least}: bytes, special tokens and unused rows",
+            status=2,
+        )
     bytes_in_order = sorted(byte_characters())
     merges = _merges(count)
     real = rows - unused
