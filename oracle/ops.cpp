@@ -2,7 +2,6 @@
 #include "oracle/ops.h"
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include <minfer/math.h>
@@ -106,23 +105,6 @@ void swiglu(const float* gate, const float* up, std::size_t n, float* y) {
 
 void add(float* x, const float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] += y[i];
-}
-
-Prediction argmax(const float* logits, std::size_t n) {
-  Prediction best;
-  float first = -std::numeric_limits<float>::infinity();
-  float second = first;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (logits[i] > first) {
-      second = first;
-      first = logits[i];
-      best.id = static_cast<Token>(i);
-    } else if (logits[i] > second) {
-      second = logits[i];
-    }
-  }
-  best.margin = first - second;
-  return best;
 }
 
 }  // namespace minfer::oracle

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <minfer/engine.h>
+#include <minfer/argmax.h>
 #include <minfer/model.h>
 #include <minfer/rope.h>
 #include <minfer/span.h>
@@ -75,10 +75,7 @@ void swiglu(const float* gate, const float* up, std::size_t n, float* y);
 /// x[i] += y[i]: the residual connection.
 void add(float* x, const float* y, std::size_t n);
 
-/// The index of the largest logit, the lowest among equals, and its lead over the second largest
-/// (0 where two are equal, infinite where there is only one).
-/// @param[in] logits [n] f32
-/// @return id -1 when every logit is NaN or -inf
-Prediction argmax(const float* logits, std::size_t n);
+/// The prediction: largest logit, lowest id among equals, lead over the second (minfer/argmax.h).
+using minfer::argmax;
 
 }  // namespace minfer::oracle
