@@ -94,8 +94,8 @@ void BpeEncoder::queue(std::int32_t position) {
 }
 
 void BpeEncoder::apply(const Candidate& candidate) {
-  // An earlier merge may have taken one of the two symbols, or changed it. What then stands there
-  // is merged now only if it gives the same token; the `tokenizers` package decides by that too.
+  // An earlier merge may have taken one of the two symbols, or changed it. (If what stands here now
+  // gives the same token, it is the same pair: symbols only grow.)
   Symbol& symbol = symbols_[candidate.position];
   if (symbol.id == kGone) return;
   const Merge* merge = merge_at(candidate.position);
