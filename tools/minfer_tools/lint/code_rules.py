@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""Rules about kernels and about what keeps the bits the same on every machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from minfer_tools.chapter_tree import REPOSITORY
+from minfer_tools.errors import Failure
+
+from .rule import Finding, Project, at, rule
+from .source import Kernel, Source
+
+sys.path.append(str(REPOSITORY / "tests" / "lint"))
+from lint_compile_flags import problems  # noqa: E402,I001  (one place says what a flag must be)
+
+EMULATOR = "common/cuda/emulator/"
+
+
+def chapter_kernels(project: Project) -> Iterator[tuple[Source, Kernel]]:
+    for chapter in project.chapters:
+        for source in chapter.cpp():
+            for kernel in source.kernels:
+                yield source, kernel
+
+
+@rule("kernel-comment")
+def kernel_comment(project: Project) -> Iterator[Finding]:
+    """A kernel's comment (///) has @param[direction] for each parameter, with a shape in brackets for
+    each pointer, and @launch{}, @traffic{} and @why{}."""
+    for source, kernel in chapter_kernels(project):
+        def finding(message: str, path=source.path, k=kernel) -> Finding:
+            return Finding(path, k.first_line, "kernel-comment", f"{k.name}: {message}", k.name)
+
+        if not kernel.comment:
+            yield finding("no /// comment right above it")
+            continue
+        documented = kernel.documented()
+        for parameter in kernel.parameters:
+            direction, text = documented.pop(parameter.name, ("", ""))
+            if not direction:
+                yield finding(f"no @param[in|out|in,out] {parameter.name}")
+            elif parameter.is_pointer and not re.search(r"\[[^\]]+\]", text):
+                yield finding(f"@param {parameter.name}: no shape; expected one such as [M, K]")
+        for name in documented:
+            yield finding(f"@param {name}: no such parameter")
+        for command in ("launch", "traffic", "why"):
+            if not kernel.has_command(command):
+                yield finding(f"no @{command}{{...}}")
+
+
+@rule("kernel-launch")
+def kernel_launch(project: Project) -> Iterator[Finding]:
+    """Below a kernel, before the next one, stands the function that launches it."""
+    for source, kernel in chapter_kernels(project):
+        following = re.compile(r"\b__global__\b").search(source.code, kernel.end)
+        below = source.code[kernel.end:following.start() if following else len(source.code)]
+        if not re.search(rf"\blaunch(?:_cooperative)?\s*\(\s*&?(?:\w+::)*{kernel.name}\b", below):
+            yield Finding(source.path, kernel.first_line, "kernel-launch",
+                          f"{kernel.name}: no launch({kernel.name}, ...) right below it", kernel.name)
+
+
+@rule("kernel-traffic")
+def kernel_traffic(project: Project) -> Iterator[Finding]:
+    """Beside a kernel NAME, in the same file, stands constexpr NAME_traffic(...): the bytes it moves."""
+    for source, kernel in chapter_kernels(project):
+        if not re.search(rf"\bconstexpr\b[^;{{}}()]*\b{kernel.stem}_traffic\s*\(", source.code):
+            yield Finding(source.path, kernel.first_line, "kernel-traffic",
+                          f"{kernel.name}: no constexpr function {kernel.stem}_traffic in this file", kernel.name)
+
+
+_BARRIER = re.compile(r"\b(?:__syncthreads(?:_count|_and|_or)?|(?:\w+(?:\.|->))?(?:grid_(?:sync|barrier|wait)\w*|sync_grid)"
+                      r"|\w*grid\w*(?:\.|->)(?:sync|wait|arrive_and_wait)|\w*barrier\w*(?:\.|->)\w*wait\w*)\s*\(")
+_DECLARES = re.compile(r"\b(?:__device__|__global__|inline|void|return|static)\b")
+
+
+@rule("barrier-comment")
+def barrier_comment(project: Project) -> Iterator[Finding]:
+    """A barrier (__syncthreads, a grid barrier) has a comment, on its line or right above, that names
+    who wrote and who reads."""
+    for chapter in project.chapters:
+        for source in chapter.cpp():
+            for match in _BARRIER.finditer(source.code):
+                line = source.line_of(match.start())
+                head = source.code[source.code.rfind("\n", 0, match.start()) + 1:match.start()]
+                if _DECLARES.search(head):
+                    continue
+                comment = _comment_beside(source, line)
+                if not (re.search(r"\b(?:write|wrote|written|writing|writes)\b", comment, re.IGNORECASE)
+                        and re.search(r"\bread(?:s|er|ers|ing)?\b", comment, re.IGNORECASE)):
+                    yield at("barrier-comment", source, match.start(),
+                             match[0].rstrip("( \t\n") + ": no comment that names who wrote and who reads")
+
+
+def _comment_beside(source: Source, line: int) -> str:
+    """The comment on a line (1-based), what continues it below, and the comment lines right above it."""
+    words = [source.comment_lines[line - 1]]
+    index = line - 2
+    while index >= 0 and source.comment_lines[index].strip() and not source.code_lines[index].strip():
+        words.insert(0, source.comment_lines[index])
+        index -= 1
+    index = line
+    while (words[-1].strip() and index < len(source.lines) and source.comment_lines[index].strip()
+           and not source.code_lines[index].strip()):
+        words.append(source.comment_lines[index])
+        index += 1
+    return " ".join(words)
+
+
+@rule("asm")
+def asm(project: Project) -> Iterator[Finding]:
+    """PTX stands only in common/cuda/ptx.h: no asm in the chapters or elsewhere in common/cuda."""
+    for source in project.everywhere():
+        if (project.within(source, "chapters/", "common/cuda/")
+                and not project.within(source, "common/cuda/ptx.h", EMULATOR)):
+            for match in re.finditer(r"\b(?:asm|__asm__|__asm)\b", source.code):
+                yield at("asm", source, match.start(), "asm; expected a function of common/cuda/ptx.h")
+
+
+@rule("chevrons")
+def chevrons(project: Project) -> Iterator[Finding]:
+    """Kernels are launched through launch(): <<< stands only in common/cuda/launch.h."""
+    for source in project.everywhere():
+        if not project.within(source, "common/cuda/launch.h"):
+            for match in re.finditer(r"<<<", source.code):
+                yield at("chevrons", source, match.start(), "<<<; expected launch() of common/cuda/launch.h")
+
+
+_FAST = re.compile(r"\b(?:__(?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|fdivide|tanh)f|rsqrtf?|__frsqrt_rn"
+                   r"|__(?:fadd|fsub|fmul|fmaf|fdiv|frcp|fsqrt)_r[zud]|h?rcp(?:_approx)?_ftz\w*)\s*\(")
+
+
+@rule("fast-math")
+def fast_math(project: Project) -> Iterator[Finding]:
+    """No intrinsic that is not IEEE arithmetic rounded to nearest (__expf, rsqrtf, ...), in PTX neither."""
+    for source in project.everywhere():
+        if project.within(source, EMULATOR):
+            continue
+        for match in _FAST.finditer(source.code):
+            yield at("fast-math", source, match.start(), f"{match[0].rstrip('( ')}: its bits are not the same on every machine")
+        for match in re.finditer(r"\b\w+(?:\.\w+)*\.(?:approx|ftz)\b(?:\.\w+)*", source.strings):
+            yield at("fast-math", source, match.start(), f"{match[0]}: its bits are not the same on every machine")
+
+
+_MATHS = re.compile(
+    r"(?:(?<![\w.:>])|\bstd::)(?:exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sin|cos|tan|sincos|asin|acos|atan|atan2"
+    r"|sinh|cosh|tanh|erf|erfc|cbrt|hypot|fmax|fmin|fmod|rint|nearbyint|lrint|round|lround|floor|ceil|trunc)f?\s*\(")
+
+
+@rule("maths")
+def maths(project: Project) -> Iterator[Finding]:
+    """In .cu and .cuh files of the maths library only fabsf, fmaf and sqrtf; the rest is in <minfer/math.h>."""
+    for chapter in project.chapters:
+        for source in chapter.cpp():
+            if source.path.suffix in (".cu", ".cuh"):
+                for match in _MATHS.finditer(source.code):
+                    yield at("maths", source, match.start(), f"{match[0].rstrip('( ')}; expected a function of <minfer/math.h>")
+
+
+_ATOMIC = re.compile(r"\batomic(?:Add|Sub)(?:_block|_system)?\s*\(\s*([^,;]+),\s*([^;]*)")
+_FLOAT = r"(?:float|double|half|__half|__half2|float2|float4)"
+_FLOAT_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+f\b)")
+_CAST = re.compile(r"\(\s*\w+\s*\*\s*\)|\b(?:reinterpret_cast|static_cast)\s*<[^>]*>")
+
+
+@rule("float-atomics")
+def float_atomics(project: Project) -> Iterator[Finding]:
+    """No floating-point atomic: a sum has one order."""
+    for source in project.everywhere():
+        if project.within(source, EMULATOR):
+            continue
+        for match in _ATOMIC.finditer(source.code):
+            if _adds_floats(source, match[1], match[2]):
+                yield at("float-atomics", source, match.start(),
+                         f"an atomic sum of floats ({match[1].strip()}): it has no order")
+        for match in re.finditer(r"\b(?:red|atom)\.[\w.:]*add[\w.:]*\.(?:f|bf)\d+\w*", source.strings):
+            yield at("float-atomics", source, match.start(), f"{match[0]}: it has no order")
+
+
+def _adds_floats(source: Source, target: str, value: str) -> bool:
+    """Whether the target is cast to, or declared in this file as, a float, or the value is written as one."""
+    name = re.search(r"[A-Za-z_]\w*", _CAST.sub("", target))
+    qualified = r"[\s*&]*(?:const\b|__restrict__\b|volatile\b)?[\s*&]*,?\s*"
+    return bool(re.search(rf"{_FLOAT}\s*\*", target) or _FLOAT_LITERAL.search(value)
+                or (name and re.search(rf"\b{_FLOAT}\b{qualified}{name[0]}\b", source.code)))
+
+
+@rule("compile-flags")
+def compile_flags(project: Project) -> Iterator[Finding]:
+    """Everything is compiled with -ffp-contract=off (nvcc: --fmad=false, and the former through
+    -Xcompiler) and nothing of fast-math, as compile_commands.json has it."""
+    for path in project.compile_commands:
+        try:
+            entries = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Failure(f"{path}: {error}; expected what CMake writes") from error
+        for entry in entries:
+            file = (Path(entry["directory"]) / entry["file"]).resolve()
+            if not {project.root, Path(entry["directory"]).resolve(), path.parent.resolve()} & set(file.parents):
+                continue  # a dependency's
+            words = entry.get("arguments") or shlex.split(entry["command"])
+            for problem in dict.fromkeys(problems(words)):
+                yield Finding(file, 1, "compile-flags", problem)
