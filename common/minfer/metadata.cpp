@@ -57,7 +57,8 @@ void skip_value(FrontReader& reader, ValueType type) {
   }
 }
 
-void skip_pair(FrontReader& reader) {
+/// Reads one pair, checks it, and returns its key.
+std::string_view skip_pair(FrontReader& reader) {
   const std::string_view key = reader.string();
   if (key.empty()) reader.fail("is empty, expected a name");
   if (key.size() > kMaxKeyBytes) {
@@ -66,6 +67,14 @@ void skip_pair(FrontReader& reader) {
   }
   reader.set_name(key);
   skip_value(reader, read_value_type(reader));
+  return key;
+}
+
+/// FNV-1a.
+std::uint32_t hash_of(std::string_view text) {
+  std::uint32_t hash = 2166136261u;
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 16777619u;
+  return hash;
 }
 
 }  // namespace
@@ -138,31 +147,37 @@ std::string_view string_of(const std::byte* data) {
 Metadata::Metadata(FrontReader& reader, std::uint64_t n) : memory_(reader.memory()) {
   for (std::uint64_t i = 0; i < n; ++i) {
     reader.begin("key", i, n);
-    entries_.push_back(static_cast<std::uint32_t>(reader.position()));
-    skip_pair(reader);
+    const auto offset = static_cast<std::uint32_t>(reader.position());
+    entries_.push_back({hash_of(skip_pair(reader)), offset});
   }
-  // Sorted rather than hashed: no choice of keys can make it quadratic.
+  // A hash makes sorting a million keys quick. Keys that were chosen to collide are compared, but
+  // only those that sorting has to compare: never each with each.
   std::sort(entries_.begin(), entries_.end(),
-            [this](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
-  const auto twin =
-      std::adjacent_find(entries_.begin(), entries_.end(),
-                         [this](std::uint32_t a, std::uint32_t b) { return key(a) == key(b); });
+            [this](const Entry& a, const Entry& b) { return precedes(a, b.hash, key(b)); });
+  const auto twin = std::adjacent_find(
+      entries_.begin(), entries_.end(),
+      [this](const Entry& a, const Entry& b) { return a.hash == b.hash && key(a) == key(b); });
   if (twin != entries_.end()) {
     reader.set_name(key(*twin));
     reader.fail("occurs twice, expected once");
   }
 }
 
-std::string_view Metadata::key(std::uint32_t entry) const {
-  return string_of(memory_.get() + entry);
+std::string_view Metadata::key(const Entry& entry) const {
+  return string_of(memory_.get() + entry.offset);
+}
+
+bool Metadata::precedes(const Entry& entry, std::uint32_t hash, std::string_view k) const {
+  return entry.hash != hash ? entry.hash < hash : key(entry) < k;
 }
 
 std::optional<Value> Metadata::find(std::string_view wanted) const {
+  const std::uint32_t hash = hash_of(wanted);
   const auto entry =
       std::lower_bound(entries_.begin(), entries_.end(), wanted,
-                       [this](std::uint32_t e, std::string_view k) { return key(e) < k; });
+                       [&](const Entry& e, std::string_view k) { return precedes(e, hash, k); });
   if (entry == entries_.end() || key(*entry) != wanted) return std::nullopt;
-  const std::byte* after_key = memory_.get() + *entry + 8 + wanted.size();
+  const std::byte* after_key = memory_.get() + entry->offset + 8 + wanted.size();
   return Value{load<ValueType>(after_key), after_key + 4};
 }
 

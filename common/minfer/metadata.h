@@ -114,7 +114,8 @@ ArrayValue array_of(const Value& value);
 /// A string value's bytes.
 std::string_view string_of(const std::byte* data);
 
-/// The key-value pairs of a file, validated. One number is kept for each: where it lies.
+/// The key-value pairs of a file, validated. Two numbers are kept for each: a hash of its key, and
+/// where it lies.
 class Metadata {
  public:
   Metadata() = default;
@@ -124,10 +125,15 @@ class Metadata {
   std::optional<Value> find(std::string_view key) const;
 
  private:
-  std::string_view key(std::uint32_t entry) const;
+  struct Entry {
+    std::uint32_t hash;
+    std::uint32_t offset;
+  };
+  std::string_view key(const Entry& entry) const;
+  bool precedes(const Entry& entry, std::uint32_t hash, std::string_view key) const;
 
   std::shared_ptr<const std::byte[]> memory_;
-  std::vector<std::uint32_t> entries_;  ///< offsets into memory_, in the order of their keys
+  std::vector<Entry> entries_;  ///< in the order of their hashes, and of their keys where those tie
 };
 
 }  // namespace minfer

@@ -9,12 +9,15 @@
 #include <string>
 #include <utility>
 
+#include <minfer/threads.h>
+
 namespace minfer {
 namespace {
 
 constexpr const char* kArchitecture = "qwen2";
 constexpr std::uint32_t kBlock = 32;               // activations are quantized in blocks of 32
 constexpr std::int32_t kUnusedToken = 5;           // LLAMA_TOKEN_TYPE_UNUSED
+constexpr std::size_t kRowsAPiece = 64;            // of a matrix, for a thread to requantize
 constexpr std::uint32_t kMaxDimension = 1u << 20;  // keeps every product of two in 64 bits
 
 std::string float_text(float value) {
@@ -269,15 +272,17 @@ void for_each_matrix(Layer& layer, Function f) {
   }
 }
 
-std::vector<std::byte> requantized_copy(const Matrix& m, TensorType type) {
+std::vector<std::byte> requantized_copy(const Matrix& m, TensorType type, ThreadPool& pool) {
   const std::uint64_t from_bytes = row_bytes(m.type, m.cols);
   const std::uint64_t to_bytes = row_bytes(type, m.cols);
   std::vector<std::byte> out(m.rows * to_bytes);
-  std::vector<float> row(m.cols);
-  for (std::uint32_t r = 0; r < m.rows; ++r) {
-    dequantize_row(m.type, m.data + r * from_bytes, m.cols, row.data());
-    quantize_row(type, row.data(), m.cols, out.data() + r * to_bytes);
-  }
+  pool.parallel_for(m.rows, kRowsAPiece, [&](std::size_t begin, std::size_t end) {
+    std::vector<float> row(m.cols);
+    for (std::size_t r = begin; r < end; ++r) {
+      dequantize_row(m.type, m.data + r * from_bytes, m.cols, row.data());
+      quantize_row(type, row.data(), m.cols, out.data() + r * to_bytes);
+    }
+  });
   return out;
 }
 
@@ -333,26 +338,28 @@ void Model::build_table() {
                  : matrix_of(file_, "output.weight", config_.n_vocab, config_.d_model);
 }
 
-void Model::requantize(Matrix& m, TensorType type) {
+void Model::requantize(Matrix& m, TensorType type, ThreadPool& pool) {
   requantized_types_[m.type] += 1;
-  requantized_.push_back(requantized_copy(m, type));
+  requantized_.push_back(requantized_copy(m, type, pool));
   m.type = type;
   m.data = requantized_.back().data();
   m.tensor = nullptr;
 }
 
 void Model::requantize_matrices() {
+  ThreadPool pool(0);
   for (LayerWeights& layer : layers_) {
-    for_each_matrix(layer, [this](Matrix& m) {
+    for_each_matrix(layer, [&](Matrix& m) {
       if (m.type == TensorType::kQ4_0) return;
       const Tensor& source = *m.tensor;
-      requantize(m, TensorType::kQ4_0);
+      requantize(m, TensorType::kQ4_0, pool);
       file_.release(source);
     });
   }
   const TensorType head = lm_head_.type;
   if (head != TensorType::kQ4_0 && head != TensorType::kQ6_K && head != TensorType::kQ8_0) {
-    requantize(lm_head_, TensorType::kQ8_0);  // its source stays: it may be the embedding as well
+    requantize(lm_head_, TensorType::kQ8_0,
+               pool);  // its source stays: it may be the embedding as well
   }
 }
 

@@ -13,6 +13,8 @@
 
 namespace minfer {
 
+class ThreadPool;
+
 /// The hyperparameters of a Qwen2.5 model, read from its file and checked against each other.
 struct ModelConfig {
   std::uint32_t n_layers = 0;
@@ -88,7 +90,7 @@ class Model {
   explicit Model(GgufFile file) : file_(std::move(file)) {}
   void build_table();
   void requantize_matrices();
-  void requantize(Matrix& m, TensorType type);
+  void requantize(Matrix& m, TensorType type, ThreadPool& pool);
 
   GgufFile file_;
   ModelConfig config_;
