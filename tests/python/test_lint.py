@@ -96,5 +96,5 @@ def test_labels(project, labels, status):
         "cmake_minimum_required(VERSION 3.22)\nproject(some NONE)\nenable_testing()\n"
         "add_test(NAME some COMMAND true)\n"
         + (f'set_tests_properties(some PROPERTIES LABELS "{labels}")\n' if labels else ""))
-    subprocess.run(["cmake", "-S", project, "-B", project / "b"], check=True, capture_output=True)
+    subprocess.run(["cmake", "-G", "Ninja", "-S", project, "-B", project / "b"], check=True, capture_output=True)
     assert lint(project, "labels", project / "b").returncode == status

@@ -33,7 +33,7 @@ set_tests_properties(slow PROPERTIES TIMEOUT 1)
 
 def test_ctest_outcomes(tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
-    subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "b"], check=True, capture_output=True)
+    subprocess.run(["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "b"], check=True, capture_output=True)
     subprocess.run(["ctest", "--test-dir", tmp_path / "b", "--output-junit", tmp_path / "junit.xml"],
                    capture_output=True)
     tally = from_ctest(tmp_path / "junit.xml", "some")

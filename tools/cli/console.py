@@ -96,12 +96,12 @@ def interesting(lines: list[str], count: int) -> list[str]:
     return lines[-count:]
 
 
-def become(argv: list, env: dict | None = None) -> None:
+def become(argv: list) -> None:
     """Turns this process into another program: signals, output and exit status are its own."""
     argv = [str(word) for word in argv]
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(argv[0], argv, os.environ if env is None else env)
+        os.execv(argv[0], argv)
     except OSError as error:
         raise Failure(f"{argv[0]}: {error.strerror}") from None

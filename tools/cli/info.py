@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
-from cli.chapters import Chapter
-from cli.console import DONE, FAILED, SKIPPED, become, say
+from cli.console import DONE, FAILED, SKIPPED, USAGE, become, say
 from minfer_tools import cache, catalogue
+from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
+DIFFERENT = 1  # the exit status of diff and its like
 TOOLS = {"bench": "tools/bench.py", "compare": "tools/compare.py", "docs": "tools/docs.py"}
 
 
@@ -36,14 +37,10 @@ def list_chapters(_: argparse.Namespace) -> None:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Shows the step between two chapters; that they differ is no failure."""
-    known = chapters.discover()
-    a, b = (chapters.find(name, known) for name in (arguments.a, arguments.b))
-    result = subprocess.run(["git", "diff", "--no-index", relative(a), relative(b)], cwd=ROOT)
-    return DONE if result.returncode in (0, 1) else FAILED
-
-
-def relative(chapter: Chapter) -> str:
-    return str(chapter.path.relative_to(ROOT))
+    if not arguments.rest:
+        raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
+    status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
+    return DONE if status.returncode == DIFFERENT else status.returncode
 
 
 def bench(arguments: argparse.Namespace) -> int:

@@ -24,7 +24,8 @@ examples:
 exit status: 0 done, 1 failed, 2 wrong usage, 77 skipped, 130 interrupted
 """
 
-# The specification's environment variables: each is also an option of `run` and `chat`.
+# The specification's environment variables: each is also an option. `run --help` names them, and
+# the chapter's own program knows what its engine makes of them.
 ENGINE_OPTIONS = {
     "SPEC": "1: n-gram speculation, same tokens sooner",
     "LMHEAD": "the head's type: 0 fp32, 4 q4_0, 8 q8_0",
@@ -32,9 +33,7 @@ ENGINE_OPTIONS = {
     "ATTN": "0: monolithic attention",
     "MSTEP": "decode steps launched without a host sync",
     "BENCHT": "1: print the cost of a step of T tokens",
-    "TEACHER": "of --prompt-ids, the first K are the prompt and the rest are forced",
     "TCHUNK": "tokens a forced step carries",
-    "RAWIDS": "1: print token ids",
 }
 
 
@@ -51,13 +50,12 @@ class Parser(argparse.ArgumentParser):
         return super()._parse_optional(arg_string)
 
 
-class EngineOption(argparse.Action):
-    """Collects the engine's options under the names of their environment variables."""
+class PassOn(argparse.Action):
+    """Keeps an option as it was given, for the chapter's own program."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        chosen = getattr(namespace, "engine_options", {})
-        variable = option_string.lstrip("-").upper()
-        namespace.engine_options = {**chosen, variable: values}
+        words = [option_string] if self.nargs == 0 else [option_string, str(values)]
+        namespace.passed_on = [*getattr(namespace, "passed_on", []), *words]
 
 
 def natural(text: str) -> int:
@@ -97,14 +95,33 @@ def add_engine(parser: Parser) -> None:
                         help="which chapter's engine (default: the newest that runs here)")
     parser.add_argument("--device", choices=("auto", "gpu", "emulator"), default="auto",
                         help="emulator: the GPU's kernels on the CPU, slowly, with the same bits")
-    parser.add_argument("-n", type=natural, metavar="N", help="tokens at most")
-    parser.add_argument("-c", dest="context", type=positive, metavar="N",
+    parser.add_argument("-c", type=positive, metavar="N", action=PassOn,
                         help="the context (default 4096, capped by the model)")
-    parser.add_argument("--threads", type=positive, metavar="T", help="CPU threads")
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--threads", type=positive, metavar="T", action=PassOn, help="CPU threads")
+    parser.add_argument("--system", metavar="TEXT", action=PassOn, help="the system message")
+    parser.add_argument("--no-mmap", nargs=0, action=PassOn,
+                        help="read the file into memory instead of mapping it")
+    parser.add_argument("--requantize", nargs=0, action=PassOn,
+                        help="requantize all layer matrices to Q4_0, as the GPU engines do")
     group = parser.add_argument_group("options of some chapters (also as variables: SPEC=1)")
     for name, about in ENGINE_OPTIONS.items():
-        group.add_argument(f"--{name.lower()}", action=EngineOption, metavar="N", help=about)
+        group.add_argument(f"--{name.lower()}", action=PassOn, metavar="N", help=about)
+
+
+def add_prompt(parser: Parser) -> None:
+    parser.add_argument("-n", type=natural, metavar="N", action=PassOn, help="tokens at most")
+    parser.add_argument("--print-ids", "--rawids", nargs=0, action=PassOn,
+                        help="print token ids instead of text (also: RAWIDS=1)")
+    parser.add_argument("--raw", nargs=0, action=PassOn, help="no chat template around the prompt")
+    parser.add_argument("--special", nargs=0, action=PassOn,
+                        help="with --raw: take <|im_end|> and its like as tokens")
+    parser.add_argument("--ignore-eos", nargs=0, action=PassOn,
+                        help="go on after the end of turn (for timing)")
+    parser.add_argument("--teacher", type=positive, metavar="K", action=PassOn,
+                        help="the first K ids are the prompt and the rest are forced (also: "
+                             "TEACHER=K)")
+    parser.add_argument("--prompt-ids", metavar='"1 2 3"', help="token ids instead of a prompt")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; -: standard input")
 
 
 def make_parser() -> Parser:
@@ -118,13 +135,11 @@ def make_parser() -> Parser:
   echo "Say hello." | ./minfer run -
   ./minfer run --raw --print-ids -n 8 "The capital of France is"
   ./minfer run --prompt-ids "785 6722 315 9625 374" -n 8
+  ./minfer run --prompt-ids "785 6722 315 9625 374" --teacher 3
   ./minfer run --chapter oracle --model some/file.gguf "Hello"
 """)
     add_engine(run)
-    run.add_argument("--print-ids", action="store_true", help="print token ids instead of text")
-    run.add_argument("--prompt-ids", metavar='"1 2 3"', help="token ids instead of a prompt")
-    run.add_argument("--raw", action="store_true", help="no chat template around the prompt")
-    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; -: standard input")
+    add_prompt(run)
 
     chat = add_command(commands, "chat", "run:chat",
                        "a conversation; Ctrl-C stops an answer, Ctrl-D leaves", """\
@@ -140,7 +155,7 @@ def make_parser() -> Parser:
   ./minfer tokenize - <README.md
 """)
     add_model(tokenize)
-    tokenize.add_argument("--special", action="store_true",
+    tokenize.add_argument("--special", nargs=0, action=PassOn,
                           help="take <|im_end|> and its like as tokens, not as text")
     tokenize.add_argument("text", metavar="TEXT", help="the text; -: standard input")
 
@@ -186,9 +201,10 @@ def add_later(commands) -> None:
     """Commands whose work is done by a program of tools/ or a part of the project of its own."""
     diff = add_command(commands, "diff", "info:diff", "what one chapter changes in another", """\
   ./minfer diff 05 06
+  ./minfer diff 06 --stat       against the chapter before it
 """)
-    diff.add_argument("a", metavar="A")
-    diff.add_argument("b", metavar="B")
+    diff.add_argument("rest", nargs=argparse.REMAINDER, metavar="A [B] ...",
+                      help="two chapters, and options of tools/chapter_diff.py")
     for name, about, example in (
             ("bench", "measure this machine's chapters and record the results", ""),
             ("compare", "measure two engines side by side", "coder-0.5b"),

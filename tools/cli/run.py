@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,37 +82,24 @@ def prepare(choice: Choice, install: bool) -> Path:
 def run(arguments: argparse.Namespace) -> None:
     """Streams the answer to one prompt."""
     if (arguments.prompt is None) == (arguments.prompt_ids is None):
-        raise Failure("run: give one of PROMPT and --prompt-ids", USAGE)
-    words = engine_words(arguments)
-    for flag, value in (("--print-ids", arguments.print_ids), ("--raw", arguments.raw)):
-        words += [flag] if value else []
-    if arguments.prompt_ids is not None:
-        words += ["--prompt-ids", arguments.prompt_ids]
+        raise Failure("run: give one of PROMPT (- for standard input) and --prompt-ids", USAGE)
+    if arguments.prompt is None:
+        start(arguments, "run", ["--prompt-ids", arguments.prompt_ids])
     else:
-        words += ["--", arguments.prompt]
-    start(arguments, "run", words)
+        start(arguments, "run", ["--", arguments.prompt])
 
 
 def chat(arguments: argparse.Namespace) -> None:
     """A conversation."""
-    start(arguments, "chat", engine_words(arguments))
+    start(arguments, "chat", [])
 
 
 def tokenize(arguments: argparse.Namespace) -> None:
-    special = ["--special"] if arguments.special else []
-    start(arguments, "tokenize", [*special, "--", arguments.text])
+    start(arguments, "tokenize", ["--", arguments.text])
 
 
 def detokenize(arguments: argparse.Namespace) -> None:
     start(arguments, "detokenize", ["--", *arguments.ids])
-
-
-def engine_words(arguments: argparse.Namespace) -> list[str]:
-    words = []
-    for flag, value in (("-n", arguments.n), ("-c", arguments.context),
-                        ("--threads", arguments.threads), ("--system", arguments.system)):
-        words += [] if value is None else [flag, str(value)]
-    return words
 
 
 def start(arguments: argparse.Namespace, subcommand: str, words: list[str]) -> None:
@@ -126,9 +112,5 @@ def start(arguments: argparse.Namespace, subcommand: str, words: list[str]) -> N
         say(choice.why)
     binary = prepare(choice, arguments.install)
     model = models.resolve(arguments.model, arguments.install)
-    become([binary, subcommand, "--model", model, *words], environment(arguments))
-
-
-def environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The engine's own options travel as the environment variables that they equally are."""
-    return {**os.environ, **getattr(arguments, "engine_options", {})}
+    passed_on = getattr(arguments, "passed_on", [])
+    become([binary, subcommand, "--model", model, *passed_on, *words])

@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: MIT
+"""The `minfer` command: what it takes, what it refuses and how, and what it does to a machine. Programs
+that would change the machine are replaced by scripts on the PATH that write down how they were called."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli import VERSION, build, chapters, console, gpu, models, run, system, venv
+from cli.main import make_parser
+from minfer_tools.errors import Failure
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = ("run", "chat", "tokenize", "detokenize", "model", "test", "doctor", "chapters", "diff",
+            "bench", "compare", "docs")
+
+
+def minfer(*words: str, **kwargs) -> subprocess.CompletedProcess:
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([sys.executable, ROOT / "minfer", *words], capture_output=True, text=True,
+                          timeout=60, **kwargs)
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Path:
+    """A folder of our own at the front of the PATH, and a build folder to write logs to."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MINFER_BUILD_DIR", str(tmp_path / "build"))
+    return folder
+
+
+# --- the command line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_examples(command):
+    result = minfer(command, "--help")
+    assert result.returncode == 0
+    assert f"  ./minfer {command}" in result.stdout.partition("examples:")[2]
+
+
+def test_help_names_every_command():
+    result = minfer("--help")
+    assert result.returncode == 0
+    assert all(re.search(rf"^    {command}\b", result.stdout, re.M) for command in COMMANDS)
+
+
+def test_no_command_is_wrong_usage():
+    result = minfer()
+    assert result.returncode == 2 and "usage: minfer" in result.stdout
+
+
+def test_one_version_everywhere():
+    assert minfer("--version").stdout == f"minfer {VERSION}\n"
+    assert f"VERSION {VERSION} " in (ROOT / "CMakeLists.txt").read_text()
+    assert f'kVersion[] = "{VERSION}";' in (ROOT / "common/minfer/version.h").read_text()
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["run"], "give one of PROMPT (- for standard input) and --prompt-ids"),
+    (["run", "hello", "--prompt-ids", "1 2"], "give one of PROMPT (- for standard input) and --prompt-ids"),
+    (["run", "-n", "-1", "hello"], "argument -n: found '-1', expected a number, 0 or more"),
+    (["run", "-n", "many", "hello"], "argument -n: found 'many'"),
+    (["run", "-n", "1.5", "hello"], "argument -n: found '1.5'"),
+    (["run", "-c", "0", "hello"], "argument -c: found '0', expected a number, 1 or more"),
+    (["run", "--threads", "0", "hello"], "argument --threads: found '0'"),
+    (["run", "--colour", "hello"], "unrecognized arguments: --colour"),
+    (["run", "--print", "hello"], "unrecognized arguments: --print"),
+    (["run", "--device", "tpu", "hello"], "invalid choice: 'tpu'"),
+    (["run", "--chapter", "77", "hello"], "--chapter: found '77', expected oracle or one of"),
+    (["run", "hello", "sea"], "unrecognized arguments: sea"),
+    (["tokenize"], "the following arguments are required: TEXT"),
+    (["detokenize"], "the following arguments are required: ID"),
+    (["model", "gpt-5"], "no model is named 'gpt-5'"),
+    (["test", "-L", "fast"], "invalid choice: 'fast'"),
+    (["diff"], "diff: which chapters?"),
+    (["diff", "01", "77"], "77"),
+    (["sing"], "invalid choice: 'sing'"),
+])
+def test_wrong_usage_is_said_and_nothing_is_installed(words, complaint, programs, monkeypatch):
+    called = programs / "called"
+    for name in ("apt-get", "cmake", "sudo"):
+        script(programs / name, f'echo "{name} $*" >>{called}\n')
+    result = minfer(*words)
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not called.exists()
+
+
+@pytest.mark.parametrize("text", ["->", "-", "--", "-3", "(x):\n", "", "- a list", "-.5"])
+def test_text_that_looks_like_an_option_is_text(text):
+    words = ["--", text] if text == "--" else [text]
+    assert make_parser().parse_args(["tokenize", *words]).text == text
+    assert make_parser().parse_args(["run", *words]).prompt == text
+
+
+@pytest.mark.parametrize("command", ["bench", "compare", "docs"])
+def test_commands_of_later_versions_are_skips(command):
+    if (ROOT / "tools" / f"{command}.py").exists():
+        pytest.skip(f"this version has tools/{command}.py")
+    result = minfer(command)
+    assert result.returncode == 77
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} {ROOT / 'minfer'} --help; echo $? >&2"
+    result = subprocess.run(f"({command}) | true", shell=True, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in result.stderr
+
+
+# --- what becomes of a run
+
+
+FAKE_CMAKE = """
+case "$1" in
+ --build) cat >"$2/reference" <<'END'
+#!/bin/sh
+for word in "$@"; do printf '<%s>' "$word"; done
+exit 42
+END
+  chmod +x "$2/reference";;
+ *) while [ "$1" != -B ]; do shift; done; mkdir -p "$2"; touch "$2/CMakeCache.txt" "$2/build.ninja";;
+esac
+"""
+
+
+@pytest.fixture
+def tiny_model(tmp_path, monkeypatch) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF" + bytes(60))
+    return path
+
+
+@pytest.mark.parametrize("words, passed_on", [
+    (["run", "Hi there"], "<--><Hi there>"),
+    (["run", "->"], "<--><->>"),
+    (["run", ""], "<--><>"),
+    (["run", "-n", "0", "-c", "64", "--raw", "--print-ids", "--threads=2", "--system", "Be brief.", "-"],
+     "<-n><0><-c><64><--raw><--print-ids><--threads><2><--system><Be brief.><--><->"),
+    (["run", "--spec", "1", "--lmhead=4", "hello"], "<--spec><1><--lmhead><4><--><hello>"),
+    (["run", "--prompt-ids", "1 2 3", "--teacher", "2", "--rawids"], "<--teacher><2><--rawids><--prompt-ids><1 2 3>"),
+    (["chat", "--system", ""], "<--system><>"),
+    (["tokenize", "--special", "a b"], "<--special><--><a b>"),
+    (["detokenize", "1", "2"], "<--><1><2>"),
+])
+def test_words_reach_the_engine_and_its_status_comes_back(words, passed_on, programs, tiny_model, monkeypatch):
+    script(programs / "cmake", FAKE_CMAKE)
+    monkeypatch.setenv("MODEL", str(tiny_model))
+    chapter = ["--chapter", "oracle"] if words[0] in ("run", "chat") else []
+    result = minfer(words[0], *chapter, *words[1:])
+    assert result.stdout == f"<{words[0]}><--model><{tiny_model}>{passed_on}"
+    assert result.returncode == 42
+
+
+def test_a_second_run_configures_nothing(programs, tiny_model):
+    script(programs / "cmake", f'echo "$1" >>{programs}/called\n' + FAKE_CMAKE)
+    for _ in range(2):
+        minfer("tokenize", "--model", str(tiny_model), "x")
+    assert (programs / "called").read_text().split() == ["-S", "--build", "--build"]
+
+
+@pytest.mark.parametrize("content, complaint", [
+    (b"<!DOCTYPE html><html>", "is a web page: use the /resolve/ link"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "run git lfs pull"),
+    (b"", "is empty"),
+    (None, "No such file"),
+])
+def test_a_file_that_is_no_model_is_refused_in_one_line(content, complaint, programs, tmp_path):
+    script(programs / "cmake", FAKE_CMAKE)
+    path = tmp_path / "model.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    result = minfer("run", "--chapter", "oracle", "--model", str(path), "hello")
+    assert result.returncode == 1
+    line = result.stderr.splitlines()[-1]
+    assert str(path) in line and complaint in line
+
+
+def test_a_build_that_fails_shows_why_and_where(programs, tiny_model):
+    script(programs / "cmake", 'case "$1" in --build) echo "a.cpp:1: error: no such thing"; exit 3;; '
+           '*) while [ "$1" != -B ]; do shift; done; mkdir -p "$2";; esac\n')
+    result = minfer("tokenize", "--model", str(tiny_model), "x")
+    assert result.returncode == 1
+    assert "a.cpp:1: error: no such thing" in result.stderr
+    log = re.search(r"the build failed \(exit 3\); all of its output: (\S+)", result.stderr)
+    assert "no such thing" in Path(log[1]).read_text()
+
+
+def test_ctrl_c_ends_a_build_with_130(programs, tiny_model):
+    script(programs / "cmake", f"touch {programs}/started\nexec sleep 30\n")
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "minfer", "tokenize", "--model", tiny_model, "x"],
+        stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (programs / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "minfer: interrupted"
+    assert "Traceback" not in said
+
+
+# --- which chapter runs
+
+
+GPU = gpu.Gpu("NVIDIA Test", 87, 8 << 30, (12, 6))
+OLD_GPU = gpu.Gpu("NVIDIA Old", 75, 8 << 30, (12, 6))
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch) -> list[chapters.Chapter]:
+    """A book of four chapters, two of them for the GPU."""
+    for name, source in (("00-roofline", "roofline.cu"), ("01-reference", "engine.cpp"),
+                         ("02-naive", "engine.cu"), ("03-warp-gemv", "engine.cu")):
+        folder = tmp_path / "chapters" / name
+        folder.mkdir(parents=True)
+        for file in ("CMakeLists.txt", source):
+            (folder / file).touch()
+    (tmp_path / "chapters" / "notes").mkdir()
+    found = chapters.discover(tmp_path)
+    monkeypatch.setattr(chapters, "discover", lambda: found)
+    return found
+
+
+def machine(monkeypatch, device: gpu.Gpu | None, nvcc: str | None = None) -> None:
+    monkeypatch.setattr(gpu, "find", lambda: device)
+    monkeypatch.setattr(gpu, "nvcc", lambda: nvcc)
+
+
+def test_chapters_are_the_folders_in_order(book):
+    assert [(c.number, c.slug, c.on_gpu) for c in book] == [
+        (0, "roofline", True), (1, "reference", False), (2, "naive", True), (3, "warp-gemv", True)]
+
+
+@pytest.mark.parametrize("name", ["3", "03", "warp-gemv", "03-warp-gemv"])
+def test_a_chapter_has_four_names(book, name):
+    assert chapters.find(name, book).folder == "03-warp-gemv"
+    assert chapters.find("oracle", book).folder == "01-reference"
+
+
+@pytest.mark.parametrize("device, nvcc, target, why", [
+    (None, "nvcc", "reference", "no GPU here: running the CPU oracle"),
+    (GPU, None, "reference", "NVIDIA Test, but no nvcc to build for it"),
+    (OLD_GPU, "nvcc", "reference", "NVIDIA Old is sm_75, and minfer needs sm_80 or newer"),
+    (GPU, "nvcc", "warp-gemv", ""),
+])
+def test_the_newest_chapter_that_runs_here(book, monkeypatch, device, nvcc, target, why):
+    machine(monkeypatch, device, nvcc)
+    choice = run.choose(None, "auto")
+    assert choice.target == target
+    assert why in choice.why
+
+
+def test_a_gpu_without_a_gpu_chapter_says_so(book, monkeypatch):
+    machine(monkeypatch, GPU, "nvcc")
+    monkeypatch.setattr(chapters, "discover", lambda: book[:2])
+    choice = run.choose(None, "auto")
+    assert choice.target == "reference" and "has no GPU chapter" in choice.why
+
+
+@pytest.mark.parametrize("chapter, device, complaint, status", [
+    ("02", "auto", "no GPU here; --device emulator runs it on the CPU", 1),
+    ("02", "gpu", "no GPU here", 1),
+    (None, "gpu", "no GPU here", 1),
+    ("01", "gpu", "01-reference runs on the CPU", 2),
+    ("01", "emulator", "01-reference has no GPU code to emulate", 2),
+    ("00", "auto", "00-roofline measures the machine and runs no model", 2),
+])
+def test_what_cannot_run_is_said(book, monkeypatch, chapter, device, complaint, status):
+    machine(monkeypatch, None)
+    with pytest.raises(Failure, match=re.escape(complaint)) as failure:
+        run.choose(chapter, device)
+    assert failure.value.status == status
+
+
+def test_the_emulator_needs_no_gpu(book, monkeypatch):
+    machine(monkeypatch, None)
+    assert run.choose("2", "emulator").target == "naive-emulated"
+    assert run.choose(None, "emulator").target == "warp-gemv-emulated"
+
+
+def test_the_gpu_that_is_there_is_built_for(monkeypatch):
+    machine(monkeypatch, GPU, "/opt/cuda/nvcc")
+    options = build.default_options(GPU)
+    assert options["CMAKE_CUDA_ARCHITECTURES"] == "87"
+    assert options["CMAKE_CUDA_COMPILER"] == "/opt/cuda/nvcc"
+
+
+# --- installing
+
+
+ABSENT = system.Need("Frobnicator", "libfrob-dev", lambda: False)
+PRESENT = system.Need("Python", "python3", lambda: True)
+
+
+@pytest.fixture
+def apt(programs, tmp_path, monkeypatch) -> Path:
+    """An apt-get that writes its words down and installs by making a file; a machine with package lists."""
+    log = programs / "called"
+    script(programs / "apt-get", f'echo "apt-get $*" >>{log}\n[ -e {programs}/broken ] && '
+           f'{{ rm {programs}/broken; echo "E: Unable to locate package"; exit 100; }}\n'
+           f'for last in "$@"; do :; done\n[ "$last" = update ] || touch {programs}/installed\n')
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "main_Packages").touch()
+    monkeypatch.setattr(system.Apt, "LISTS", str(lists))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return log
+
+
+def need_made_by(programs: Path) -> system.Need:
+    return system.Need("Frobnicator", "libfrob-dev", (programs / "installed").exists)
+
+
+def apt_calls(log: Path) -> list[str]:
+    return [re.sub(r" -o \S+| -y| --no-install-recommends", "", line)
+            for line in log.read_text().splitlines()]
+
+
+def test_nothing_is_asked_of_apt_when_all_is_there(apt, tmp_path):
+    assert system.ensure([PRESENT], tmp_path) is False
+    assert not apt.exists()
+
+
+def test_what_is_missing_is_named_then_installed(apt, programs, tmp_path, capfd):
+    assert system.ensure([PRESENT, need_made_by(programs)], tmp_path) is True
+    assert apt_calls(apt) == ["apt-get install libfrob-dev"]
+    assert "installing: libfrob-dev (apt-get install)" in capfd.readouterr().err
+
+
+def test_missing_package_lists_are_fetched_first(apt, programs, tmp_path):
+    next((tmp_path / "lists").iterdir()).unlink()
+    system.ensure([need_made_by(programs)], tmp_path)
+    assert apt_calls(apt) == ["apt-get update", "apt-get install libfrob-dev"]
+
+
+def test_old_package_lists_are_refreshed_and_the_install_tried_again(apt, programs, tmp_path):
+    (programs / "broken").touch()
+    system.ensure([need_made_by(programs)], tmp_path)
+    assert apt_calls(apt) == ["apt-get install libfrob-dev", "apt-get update", "apt-get install libfrob-dev"]
+
+
+def test_an_install_that_changes_nothing_is_a_failure(apt, tmp_path):
+    with pytest.raises(Failure, match="still missing after installing libfrob-dev: Frobnicator"):
+        system.ensure([ABSENT], tmp_path)
+
+
+def test_no_install_only_lists(apt, tmp_path):
+    with pytest.raises(Failure, match=r"missing: Frobnicator \(libfrob-dev\); run without --no-install"):
+        system.ensure([ABSENT], tmp_path, install=False)
+    assert not apt.exists()
+
+
+def test_a_system_without_apt_is_told_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Failure, match=r"missing: Frobnicator \(libfrob-dev\); install them with this system's"):
+        system.ensure([ABSENT], tmp_path)
+
+
+def test_a_user_without_sudo_is_told_the_command(apt, programs, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(Failure, match="as root: apt-get install libfrob-dev"):
+        system.ensure([ABSENT], tmp_path)
+
+
+def test_a_user_installs_through_sudo(apt, programs, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    script(programs / "sudo", f'echo sudo >>{apt}\n[ "$1" = -n ] && shift\nexec "$@"\n')
+    system.ensure([need_made_by(programs)], tmp_path)
+    assert apt_calls(apt) == ["sudo", "sudo", "apt-get install libfrob-dev"]  # first: whether it asks
+    assert "(sudo -n apt-get install)" in capfd.readouterr().err
+
+
+def test_sudo_that_needs_a_password_and_has_no_terminal(apt, programs, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    script(programs / "sudo", "exit 1\n")
+    with pytest.raises(Failure, match="no terminal to type it: sudo apt-get install libfrob-dev"):
+        system.ensure([ABSENT], tmp_path)
+
+
+def test_every_need_of_this_machine_is_found_or_named():
+    for need in (*system.BUILD_NEEDS, *system.FETCH_NEEDS, *system.PYTHON_NEEDS, *system.TEST_NEEDS,
+                 *system.OPTIONAL_NEEDS):
+        assert need.found() in (True, False)
+        assert re.fullmatch(r"[a-z0-9+.-]+", need.apt)
+
+
+def test_pip_without_a_network_says_so(tmp_path, monkeypatch):
+    requirements = tmp_path / "some" / "requirements.txt"
+    requirements.parent.mkdir()
+    requirements.write_text("# SPDX\nno-such-package-of-ours==1.0\n")
+    monkeypatch.setattr(venv, "python", lambda: Path(sys.executable))
+    for name, value in (("PIP_INDEX_URL", "http://127.0.0.1:9/simple"), ("PIP_RETRIES", "1"),
+                        ("PIP_NO_CACHE_DIR", "1"), ("PIP_CONFIG_FILE", os.devnull)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Failure, match="the Python package index can't be reached") as failure:
+        venv.pip_install(requirements, tmp_path / "pip.log")
+    assert "\n" not in str(failure.value)
+
+
+def test_an_environment_is_ready_only_for_the_requirements_it_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(venv, "location", lambda: tmp_path / "venv")
+    requirements = tmp_path / "tools" / "requirements.txt"
+    requirements.parent.mkdir()
+    requirements.write_text("numpy==1\n")
+    script(venv.python(), "true\n")
+    assert not venv.is_ready(requirements)
+    venv.stamp(requirements).write_text(venv.wanted(requirements))
+    assert venv.is_ready(requirements)
+    requirements.write_text("numpy==2\n")
+    assert not venv.is_ready(requirements)
+
+
+def test_the_names_of_packages_are_said_once():
+    assert venv.package_names(venv.TOOLS) == ["gguf", "numpy", "tqdm"]
+
+
+# --- smaller parts
+
+
+def test_output_is_kept_and_its_telling_part_shown(tmp_path, capfd):
+    program = script(tmp_path / "program", "seq 1 100\necho 'x.cpp: error: bad'\nseq 1 30\nexit 7\n")
+    with pytest.raises(Failure, match=r"it failed \(exit 7\); all of its output: "):
+        console.run_logged([program], tmp_path / "log", "it")
+    shown = capfd.readouterr().err.split("\n")
+    assert shown[0] == "  x.cpp: error: bad" and len(shown) == 26
+    assert len((tmp_path / "log").read_text().splitlines()) == 132
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    with pytest.raises(Failure, match="it failed: no-such-program-of-ours: No such file"):
+        console.run_logged(["no-such-program-of-ours"], tmp_path / "log", "it")
+
+
+def test_the_model_comes_from_the_option_then_from_the_variable(tmp_path, tiny_model, monkeypatch):
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"GGUF")
+    monkeypatch.setenv("MODEL", str(other))
+    assert models.find(str(tiny_model)) == tiny_model
+    assert models.find(None) == other
+
+
+def test_doctor_agrees_with_what_is_missing():
+    result = minfer("doctor")
+    missing = system.missing(system.BUILD_NEEDS)
+    assert result.returncode == (1 if missing else 0)
+    for word in ("CPU", "SIMD", "memory", "GPU", "compiler", "CMake", "cache"):
+        assert re.search(rf"^{word}\b", result.stdout, re.M)
+
+
+def test_the_presets_are_valid():
+    result = subprocess.run(["cmake", "--list-presets"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert re.findall(r'^  "([a-z-]+)"', result.stdout, re.M) == ["cpu", "asan", "jetson-orin", "desktop", "ci"]
