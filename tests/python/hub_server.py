@@ -6,6 +6,7 @@ What a server does wrong is set by a test through the attributes of `FakeHub`.
 """
 
 import hashlib
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,8 +66,15 @@ class FakeHub:
         return [request for request in self.requests if request.server == "cdn"]
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """Says nothing of a client that has gone, which is what some tests are about."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _serve(hub, handler):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"fake": hub}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (handler,), {"fake": hub}))
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     return server
 

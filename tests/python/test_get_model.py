@@ -9,6 +9,8 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -808,12 +810,13 @@ def test_the_real_models_are_what_models_json_says(name):
 
 def test_a_second_call_is_fast(place):
     place.succeeds("first")
-    times = []
+    seconds = []
     for _ in range(3):
-        start = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert place.start("first").wait() == 0
-        times.append(time.monotonic() - start)
-    assert min(times) < 0.3
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 0.3  # of processor time: how busy the machine is doesn't matter
 
 
 def test_two_processes_fetch_once(place):
@@ -874,11 +877,17 @@ def test_a_pipe_gets_a_line_a_quarter_at_most(capsys, monkeypatch):
     ]
 
 
-def test_a_terminal_gets_a_bar(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.Reporter().bar("model", 1000, 100) as bar:
-        bar.move_to(1000)
-    assert "model: 100%" in capsys.readouterr().err
+def test_a_terminal_gets_a_bar():
+    """Even one that says that it has 0 rows and 0 columns, as this one does."""
+    ours, theirs = pty.openpty()
+    code = "from minfer_tools.progress import Reporter\n"
+    code += "with Reporter().bar('model', 1000, 100) as bar: bar.move_to(1000)"
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, stderr=theirs, env={"PYTHONPATH": str(TOOLS)}, check=True, timeout=60)
+    written = os.read(ours, 4096)
+    os.close(theirs)
+    os.close(ours)
+    assert b"model: 100%" in written
 
 
 def test_quiet_is_quiet(capsys):

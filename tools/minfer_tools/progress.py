@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 
@@ -35,16 +36,11 @@ class Reporter:
                 from tqdm import tqdm
             except ImportError:
                 return LineBar(what, total, start)
-            return TqdmBar(
-                tqdm(
-                    desc=what,
-                    total=total,
-                    initial=start,
-                    unit="B",
-                    unit_scale=True,
-                    file=sys.stderr,
-                )
-            )
+            # Given here because tqdm shows nothing on a terminal that doesn't know its own size.
+            columns, rows = shutil.get_terminal_size()
+            size = {"ncols": columns, "nrows": rows}
+            scale = {"total": total, "initial": start, "unit": "B", "unit_scale": True}
+            return TqdmBar(tqdm(desc=what, file=sys.stderr, **scale, **size))
         return LineBar(what, total, start)
 
 
