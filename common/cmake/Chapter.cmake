@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # A chapter's targets, from what its directory is called and holds. Included after minfer_setup().
 include_guard(GLOBAL)
+include(MinferCuda) # not in a function: a language is enabled for the rest of the file only
 
 # For chapters/NN-slug: the library `engine-slug` of its sources, and the program `slug` at the top
 # of the build folder. Where there are .cu files, `engine-slug` and `slug` are built by nvcc, and
@@ -12,10 +13,10 @@ function(minfer_add_chapter)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   file(GLOB kernels CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cu")
   list(REMOVE_ITEM sources "${CMAKE_CURRENT_SOURCE_DIR}/main.cpp")
+  list(FILTER kernels EXCLUDE REGEX "_(test|bench)\\.cu$") # programs of their own: tests/chapters
   minfer_add_shared_code()
 
   if(kernels)
-    include(MinferCuda)
     minfer_add_kernels(engine-${slug} ${sources} ${kernels} LIBRARIES minfer_oracle minfer_common)
     minfer_add_cuda_executable(${slug} SOURCES main.cpp LIBRARIES engine-${slug})
   else()

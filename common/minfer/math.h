@@ -4,8 +4,8 @@
 // aarch64 and from nvcc on every GPU.
 //
 // Every function here is a fixed sequence of IEEE 754 binary32 operations (add, multiply, divide,
-// square root, explicit fused multiply-add, compare, and moves between float and integer bits), each
-// rounded to nearest even. That sequence has one meaning only if nothing fuses or reorders it:
+// square root, explicit fused multiply-add, compare, and moves between float and integer bits),
+// each rounded to nearest even. That sequence has one meaning only if nothing fuses or reorders it:
 // device code is compiled with --fmad=false, host code with -ffp-contract=off, and neither with
 // fast-math. All functions are branch-free (a select, never a jump), so that a host compiler can
 // vectorize a loop around them and a warp does not diverge in them.
@@ -61,17 +61,22 @@ inline constexpr std::uint32_t kNanBits = 0x7fc00000u;
 /// `a > b ? a : b`: the second argument where they compare equal (so of +0 and -0) and where either
 /// is a NaN. Unlike fmaxf this is one rule on every machine; a reduction that must not lose a NaN
 /// has to look for it itself.
-MINFER_HD inline float max_f32(float a, float b) { return a > b ? a : b; }
+MINFER_HD inline float max_f32(float a, float b) {
+  return a > b ? a : b;
+}
 
 /// `a < b ? a : b`, with the same rule for ties and NaN as max_f32().
-MINFER_HD inline float min_f32(float a, float b) { return a < b ? a : b; }
+MINFER_HD inline float min_f32(float a, float b) {
+  return a < b ? a : b;
+}
 
 /// x rounded to the nearest integer, ties to even, clamped to [lo, hi]; a NaN gives 0 (or the bound
 /// nearest to it), so that `0 * inf`, which a block with an underflowing scale produces, stays 0.
 /// @pre -2^22 <= lo <= hi <= 2^22
 /// @note Adding 1.5 * 2^23 leaves a float whose unit in the last place is 1, so the addition itself
-///       rounds to an integer, in the default rounding mode half to even. The integer then stands in
-///       the low mantissa bits. rintf() would do, but is a call or an instruction by compiler flags.
+///       rounds to an integer, in the default rounding mode half to even. The integer then stands
+///       in the low mantissa bits. rintf() would do, but is a call or an instruction by compiler
+///       flags.
 MINFER_HD inline std::int32_t round_half_even_to_int(float x, std::int32_t lo, std::int32_t hi) {
   constexpr float kShift = 0x1.8p23f;
   constexpr std::uint32_t kShiftBits = 0x4b400000u;
@@ -82,14 +87,16 @@ MINFER_HD inline std::int32_t round_half_even_to_int(float x, std::int32_t lo, s
 }
 
 /// e^x, with an error of at most 0.80 ulp over all floats, denormal results included (there an ulp
-/// is 2^-149). exp(-inf) = 0, exp(+inf) = inf; overflows to inf above 88.7228; a NaN gives kNanBits.
+/// is 2^-149). exp(-inf) = 0, exp(+inf) = inf; overflows to inf above 88.7228; a NaN gives
+/// kNanBits.
 ///
 /// e^x = 2^n e^r with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2)/2. ln 2 is taken off in
-/// two parts, each in a fused multiply-add, because one float of it would leave an error of n * 2^-25.
-/// e^r = 1 + r + r^2 q(r), where q is the minimax polynomial of degree 4 for the relative error of
-/// e^r (0.05 ulp with exact coefficients). 1 + r is summed with its rounding error kept, which takes
-/// the error from 0.99 ulp to 0.80. 2^n is multiplied in two halves: 2^128 and 2^-150 are no floats,
-/// and this way overflow and denormals come out of the last multiplication, rounded once.
+/// two parts, each in a fused multiply-add, because one float of it would leave an error of n *
+/// 2^-25. e^r = 1 + r + r^2 q(r), where q is the minimax polynomial of degree 4 for the relative
+/// error of e^r (0.05 ulp with exact coefficients). 1 + r is summed with its rounding error kept,
+/// which takes the error from 0.99 ulp to 0.80. 2^n is multiplied in two halves: 2^128 and 2^-150
+/// are no floats, and this way overflow and denormals come out of the last multiplication, rounded
+/// once.
 MINFER_HD inline float exp_f32(float x) {
   constexpr float kLargest = 89.0f;     // e^89 > FLT_MAX
   constexpr float kSmallest = -104.0f;  // e^-104 < 2^-150, half of the least denormal
@@ -127,11 +134,15 @@ MINFER_HD inline float exp_f32(float x) {
 }
 
 /// SiLU, x / (1 + e^-x). Below -88.7 the result is -0; silu(-inf) is a NaN, as -inf / inf is.
-MINFER_HD inline float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
+MINFER_HD inline float silu_f32(float x) {
+  return x / (1.0f + exp_f32(-x));
+}
 
 /// 1 / sqrt(x), both operations rounded by IEEE 754. rsqrtf() is an approximation that differs
 /// between GPUs and does not exist on the host.
-MINFER_HD inline float rsqrt_f32(float x) { return 1.0f / sqrtf(x); }
+MINFER_HD inline float rsqrt_f32(float x) {
+  return 1.0f / sqrtf(x);
+}
 
 /// The value of the IEEE 754 binary16 number `half`, exactly; denormals, infinities included. The
 /// payload of a NaN is not specified (the GPU's conversion drops it).
@@ -139,8 +150,8 @@ MINFER_HD inline float float_from_half(std::uint16_t half) {
 #if defined(__CUDA_ARCH__)
   return __half2float(__ushort_as_half(half));
 #else
-  // Moving exponent and mantissa to their place in a binary32 leaves a number 2^112 times too small;
-  // scaling it is exact, and normalizes the binary16 denormals on the way.
+  // Moving exponent and mantissa to their place in a binary32 leaves a number 2^112 times too
+  // small; scaling it is exact, and normalizes the binary16 denormals on the way.
   const std::uint32_t magnitude = (half & 0x7fffu) << 13;
   const float scaled = float_from_bits(magnitude) * 0x1p112f;
   const bool is_special = (half & 0x7c00u) == 0x7c00u;  // infinity or NaN
@@ -149,8 +160,8 @@ MINFER_HD inline float float_from_half(std::uint16_t half) {
 #endif
 }
 
-/// `value` rounded to the nearest IEEE 754 binary16 number, ties to even: from 65520 on an infinity,
-/// below 2^-14 a denormal. A NaN gives 0x7fff, as the GPU's conversion does.
+/// `value` rounded to the nearest IEEE 754 binary16 number, ties to even: from 65520 on an
+/// infinity, below 2^-14 a denormal. A NaN gives 0x7fff, as the GPU's conversion does.
 MINFER_HD inline std::uint16_t half_from_float(float value) {
 #if defined(__CUDA_ARCH__)
   return __half_as_ushort(__float2half_rn(value));

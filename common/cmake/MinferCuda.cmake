@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+# Builds CUDA sources twice: by nvcc for a GPU, and by the C++ compiler for the emulator. Included
+# after minfer_setup(), in the top directory of the build.
+#
+#   MINFER_HAVE_CUDA       there is a CUDA compiler
+#   MINFER_HAVE_EMULATOR   there is Boost.Context, which the emulator's threads are made of
+#
+#   minfer_add_kernels(NAME SOURCES... [LIBRARIES ...])
+#       static libraries NAME (by nvcc) and NAME-emulated
+#   minfer_add_cuda_executable(NAME SOURCES ... [LIBRARIES ...])
+#       programs NAME and NAME-emulated
+#
+# Sources are .cu and .cpp files. A library of LIBRARIES that was made by minfer_add_kernels() is
+# linked in the form that fits. What can't be built is left out; test for the target.
+include_guard(DIRECTORY)
+
+option(MINFER_RESOURCE_USAGE "Let nvcc print each kernel's registers, spills and shared memory" ON)
+set(MINFER_CUDA_DIR "${CMAKE_CURRENT_LIST_DIR}/../cuda")
+
+# ------------------------------------------------------------------------------ by nvcc
+
+# The toolkit's installer leaves PATH alone.
+if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CROSSCOMPILING)
+  find_program(MINFER_NVCC nvcc HINTS /usr/local/cuda/bin)
+  mark_as_advanced(MINFER_NVCC)
+  if(MINFER_NVCC)
+    set(CMAKE_CUDA_COMPILER "${MINFER_NVCC}")
+  endif()
+endif()
+if(DEFINED CMAKE_CUDA_COMPILER OR DEFINED ENV{CUDACXX})
+  enable_language(CUDA)
+  set(MINFER_HAVE_CUDA ON)
+  find_package(CUDAToolkit REQUIRED)
+else()
+  set(MINFER_HAVE_CUDA OFF)
+  minfer_left_out("kernels for a GPU" "nvcc is not installed (CUDA toolkit 12.6 or newer)")
+endif()
+
+if(MINFER_HAVE_CUDA AND NOT TARGET minfer_cuda_flags)
+  # No contraction on the device (--fmad) or the host: see minfer_setup(). The other switches of
+  # fast-math (--ftz, --prec-div, --prec-sqrt) stand at their exact values unless they are set.
+  set(host "-ffp-contract=off" "-Wall" "-Wextra")
+  if(MINFER_HOST_MARCH)
+    list(APPEND host "${MINFER_HOST_MARCH}")
+  endif()
+  string(REPLACE ";" "," host "${host}")
+  string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
+  add_library(minfer_cuda_flags INTERFACE)
+  target_compile_features(minfer_cuda_flags INTERFACE cuda_std_17)
+  target_compile_options(
+    minfer_cuda_flags
+    INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=${host}>"
+              "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${MINFER_RESOURCE_USAGE}>>:-Xptxas=-v>"
+              "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${MINFER_WERROR}>>:-Werror=all-warnings>")
+  target_compile_definitions(minfer_cuda_flags
+                             INTERFACE "MINFER_CUDA_ARCHITECTURES=\"${architectures}\"")
+  target_link_libraries(minfer_cuda_flags INTERFACE minfer_flags CUDA::cudart_static)
+endif()
+
+# ------------------------------------------------------------------------------ emulated
+
+find_package(Boost 1.65 QUIET COMPONENTS context)
+if(Boost_FOUND AND TARGET Boost::context)
+  set(MINFER_HAVE_EMULATOR ON)
+else()
+  set(MINFER_HAVE_EMULATOR OFF)
+  minfer_left_out("kernels in the emulator"
+                  "Boost.Context is not installed (Debian: libboost-context-dev)")
+endif()
+
+# minfer_add_emulator(TARGET [OPTIONS...]): the emulator as a static library. OPTIONS are for the
+# compiler and the linker, and hold for what links the library as well: sanitizers, in tests.
+function(minfer_add_emulator target)
+  file(GLOB sources CONFIGURE_DEPENDS "${MINFER_CUDA_DIR}/emulator/*.cpp")
+  add_library(${target} STATIC ${sources})
+  target_include_directories(${target} BEFORE PUBLIC "${MINFER_CUDA_DIR}/emulator/include")
+  target_compile_definitions(${target} PUBLIC MINFER_EMULATOR)
+  target_compile_options(${target} PUBLIC -Wno-unknown-pragmas ${ARGN}) # #pragma unroll
+  target_link_options(${target} PUBLIC ${ARGN})
+  target_link_libraries(${target} PUBLIC minfer_flags Boost::context ${CMAKE_DL_LIBS})
+endfunction()
+
+if(MINFER_HAVE_EMULATOR AND NOT TARGET minfer_emulator)
+  minfer_add_emulator(minfer_emulator)
+endif()
+
+# In `result` the sources as the C++ compiler takes them: each .cu through a .cpp that includes it,
+# since CMake knows one language for a file.
+function(minfer_emulated_sources result target)
+  set(sources "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(path "${source}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+    if(path MATCHES "\\.cu$")
+      get_filename_component(name "${path}" NAME_WE)
+      set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/${target}.dir/${name}.cpp")
+      file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${path}\"\n" @ONLY)
+      set(path "${wrapper}")
+    endif()
+    list(APPEND sources "${path}")
+  endforeach()
+  set(${result} "${sources}" PARENT_SCOPE)
+endfunction()
+
+# ------------------------------------------------------------------------------ both
+
+# Links `target` with LIBRARIES, in the emulated form where there is one.
+function(minfer_link_emulated target)
+  foreach(library IN LISTS ARGN)
+    target_link_libraries(
+      ${target}
+      PUBLIC "$<IF:$<TARGET_EXISTS:${library}-emulated>,${library}-emulated,${library}>")
+  endforeach()
+  target_link_libraries(${target} PUBLIC minfer_emulator)
+endfunction()
+
+function(minfer_add_kernels name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_SOURCES})
+  if(MINFER_HAVE_CUDA)
+    add_library(${name} STATIC ${sources})
+    target_link_libraries(${name} PUBLIC minfer_cuda_flags ${arg_LIBRARIES})
+  endif()
+  if(MINFER_HAVE_EMULATOR)
+    minfer_emulated_sources(emulated ${name}-emulated ${sources})
+    add_library(${name}-emulated STATIC ${emulated})
+    minfer_link_emulated(${name}-emulated ${arg_LIBRARIES})
+  endif()
+endfunction()
+
+function(minfer_add_cuda_executable name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_SOURCES})
+  if(MINFER_HAVE_CUDA)
+    add_executable(${name} ${sources})
+    target_link_libraries(${name} PRIVATE minfer_cuda_flags ${arg_LIBRARIES})
+  endif()
+  if(MINFER_HAVE_EMULATOR)
+    minfer_emulated_sources(emulated ${name}-emulated ${sources})
+    add_executable(${name}-emulated ${emulated})
+    minfer_link_emulated(${name}-emulated ${arg_LIBRARIES})
+  endif()
+endfunction()

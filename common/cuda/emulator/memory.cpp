@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+//
+// Device and page-locked memory. Both are the host's: each allocation is a heap block of its own,
+// so AddressSanitizer finds what is accessed beyond it or after it was freed. Fresh memory is
+// filled with 0xff, which is a NaN as float or half.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cuda/emulator/settings.h"
+#include "cuda/emulator/stream.h"
+
+namespace minfer::emulator {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr int kUninitialized = 0xff;
+
+/// Allocations of one kind, by address.
+class Allocations {
+ public:
+  /// A new block, or nullptr if `limit` or the host's memory is exhausted.
+  void* allocate(std::size_t bytes, std::size_t limit) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > limit || used_ > limit - bytes) return nullptr;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, kAlignment, bytes) != 0) return nullptr;
+    std::memset(memory, kUninitialized, bytes);
+    blocks_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
+    used_ += bytes;
+    return memory;
+  }
+
+  /// Gives a block back; false if `pointer` is not the start of one.
+  bool release(void* pointer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(pointer));
+    if (found == blocks_.end()) return false;
+    used_ -= found->second;
+    blocks_.erase(found);
+    std::free(pointer);
+    return true;
+  }
+
+  /// How many bytes there are from `pointer` to the end of the block that holds it; 0 if none does.
+  std::size_t bytes_from(const void* pointer) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    auto after = blocks_.upper_bound(address);
+    if (after == blocks_.begin()) return 0;
+    const auto& [begin, bytes] = *--after;
+    return address - begin < bytes ? bytes - (address - begin) : 0;
+  }
+
+  std::size_t used() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return used_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::size_t> blocks_;
+  std::size_t used_ = 0;
+};
+
+Allocations& device_memory() {
+  static Allocations instance;
+  return instance;
+}
+
+Allocations& host_memory() {
+  static Allocations instance;
+  return instance;
+}
+
+bool is_device(const void* pointer) {
+  return device_memory().bytes_from(pointer) > 0;
+}
+
+/// Whether a range that begins in device memory also ends in the same block.
+bool fits(const void* pointer, std::size_t bytes) {
+  const std::size_t available = device_memory().bytes_from(pointer);
+  return available == 0 || bytes <= available;  // 0: host memory, or a __device__ variable
+}
+
+cudaError_t check_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return cudaSuccess;
+  if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+  if (!fits(to, bytes) || !fits(from, bytes)) return cudaErrorInvalidValue;
+  const bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
+  const bool to_host = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
+  if ((from_host && is_device(from)) || (to_host && is_device(to))) return cudaErrorInvalidValue;
+  return cudaSuccess;
+}
+
+cudaError_t allocate(Allocations& allocations, void** pointer, std::size_t bytes,
+                     std::size_t limit) {
+  if (is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  *pointer = allocations.allocate(bytes, limit);
+  return remember(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+cudaError_t release(Allocations& allocations, void* pointer) {
+  if (is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  const bool ok = pointer == nullptr || allocations.release(pointer);
+  return remember(ok ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+}  // namespace
+
+cudaError_t copy_symbol(void* symbol, std::size_t size, void* host, std::size_t bytes,
+                        std::size_t offset, bool to_symbol, cudaStream_t stream, bool async) {
+  if (!async && is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (offset > size || bytes > size - offset) return remember(cudaErrorInvalidValue);
+  char* variable = static_cast<char*>(symbol) + offset;
+  return issue(stream, [=] {
+    std::memcpy(to_symbol ? variable : host, to_symbol ? host : variable, bytes);
+  });
+}
+
+}  // namespace minfer::emulator
+
+using namespace minfer::emulator;
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  return allocate(device_memory(), pointer, bytes, settings().memory_bytes);
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return release(device_memory(), pointer);
+}
+
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  return allocate(host_memory(), pointer, bytes, SIZE_MAX / 2);
+}
+
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned flags) {
+  return cudaHostAlloc(pointer, bytes, flags);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return release(host_memory(), pointer);
+}
+
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  if (host_memory().bytes_from(host) == 0) return remember(cudaErrorInvalidValue);
+  *device = host;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  const std::size_t used = device_memory().used();
+  *total_bytes = settings().memory_bytes;
+  *free_bytes = used < *total_bytes ? *total_bytes - used : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  const cudaError_t error = check_copy(to, from, bytes, kind);
+  if (error != cudaSuccess || bytes == 0) return remember(error);
+  return issue(stream, [=] { std::memmove(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  if (!fits(to, bytes)) return remember(cudaErrorInvalidValue);
+  if (bytes == 0) return cudaSuccess;
+  return issue(stream, [=] { std::memset(to, value, bytes); });
+}
+
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  if (is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/emulator/shared_arena.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "cuda/emulator/device_limits.h"
+#include "cuda/emulator/fault.h"
+#include "cuda/emulator/sanitizer.h"
+
+namespace minfer::emulator {
+namespace {
+
+constexpr std::size_t kDynamicAlignment = 16;
+constexpr std::size_t kGap = 256;  // poisoned, on each side of a block
+constexpr int kUninitialized = 0xff;
+
+std::string describe_excess(const SharedVariable& variable, std::size_t bytes) {
+  return "shared variable " + std::string(variable.name) + " (" + to_string(variable.site) +
+         ") brings the block's static shared memory to " + std::to_string(bytes) +
+         " bytes; at most " + std::to_string(kStaticSharedBytes) + " are allowed";
+}
+
+}  // namespace
+
+int SharedVariable::assign_id() {
+  static std::atomic<int> count{0};
+  int expected = -1;
+  // Two workers may come here at once; the second keeps what the first has set.
+  id_.compare_exchange_strong(expected, count.fetch_add(1));
+  return id_.load();
+}
+
+void SharedArena::Free::operator()(char* memory) const {
+  std::free(memory);
+}
+
+void SharedArena::allocate(Block& block, std::size_t bytes, std::size_t alignment) {
+  // AddressSanitizer's granule is 8 bytes, so an alignment of 8 that is none of 16 is the least.
+  const std::size_t skipped = alignment < kDynamicAlignment ? kGap + 8 : kGap;
+  const std::size_t total = skipped + bytes + kGap;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, std::max(alignment, kDynamicAlignment), total) != 0) {
+    throw std::bad_alloc();
+  }
+  poison(memory, total);
+  block.memory.reset(static_cast<char*>(memory));
+  block.begin = block.memory.get() + skipped;
+  block.bytes = bytes;
+}
+
+void SharedArena::begin(std::size_t dynamic_bytes) {
+  ++generation_;
+  static_bytes_ = 0;
+  if (dynamic_.memory == nullptr || dynamic_.bytes != dynamic_bytes) {
+    allocate(dynamic_, dynamic_bytes, kDynamicAlignment);
+  }
+  unpoison(dynamic_.begin, dynamic_.bytes);
+  std::memset(dynamic_.begin, kUninitialized, dynamic_.bytes);
+}
+
+void SharedArena::end() {
+  if constexpr (kAddressSanitizer) {
+    poison(dynamic_.begin, dynamic_.bytes);
+    for (const Block& block : blocks_) poison(block.begin, block.bytes);
+  }
+}
+
+void* SharedArena::begin_variable(SharedVariable& variable, std::size_t id) {
+  static_bytes_ += variable.bytes;
+  if (static_bytes_ > kStaticSharedBytes) {
+    fail(describe_excess(variable, static_bytes_));
+  }
+  if (id >= blocks_.size()) blocks_.resize(id + 1);
+  Block& block = blocks_[id];
+  if (block.memory == nullptr) {
+    allocate(block, variable.bytes, variable.alignment);
+    block.variable = &variable;
+  }
+  block.generation = generation_;
+  unpoison(block.begin, block.bytes);
+  std::memset(block.begin, kUninitialized, block.bytes);
+  return block.begin;
+}
+
+std::string SharedArena::describe(const Block& block, const void* address) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(block.begin);
+  const auto end = begin + block.bytes;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (block.memory == nullptr || at + kGap < begin || at >= end + kGap) return {};
+
+  std::string place = std::to_string(at - begin) + " bytes into";
+  if (at < begin) place = std::to_string(begin - at) + " bytes before";
+  if (at >= end) place = std::to_string(at - end) + " bytes after";
+  const std::string size = std::to_string(block.bytes) + " bytes";
+  if (block.variable == nullptr) return place + " the dynamic shared memory of " + size;
+  return place + " shared variable " + block.variable->name + " of " + size + " (" +
+         to_string(block.variable->site) + ")";
+}
+
+std::string SharedArena::describe(const void* address) const {
+  std::string result = describe(dynamic_, address);
+  for (const Block& block : blocks_) {
+    if (result.empty()) result = describe(block, address);
+  }
+  return result;
+}
+
+}  // namespace minfer::emulator

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/emulator/worker.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "cuda/emulator/fault.h"
+#include "cuda/emulator/hooks.h"
+#include "cuda/emulator/sanitizer.h"
+#include "cuda/emulator/settings.h"
+
+__thread uint3 threadIdx;
+__thread uint3 blockIdx;
+__thread uint3 blockDim;
+__thread uint3 gridDim;
+
+namespace minfer::emulator {
+
+__thread bool is_shuffled = false;
+
+namespace {
+
+__thread Worker* current_worker = nullptr;
+
+/// Blocks that run at once where the launch does not say so: more than one only to be shuffled.
+constexpr std::size_t kShuffledBlocks = 4;
+
+bool same_operation(const char* a, Site at, const char* b, Site bt) {
+  const bool same_name = a == b || std::strcmp(a, b) == 0;
+  const bool same_file = at.file == bt.file || std::strcmp(at.file, bt.file) == 0;
+  return same_name && same_file && at.line == bt.line;
+}
+
+// What a fault says. Each text is made by a function, and nothing else is on the stack when fail()
+// takes it: fail() leaves the stack without destroying anything on it.
+
+std::string describe(const char* operation, Site site) {
+  return std::string(operation) + " at " + to_string(site);
+}
+
+std::string describe_exit(const Thread& waiting) {
+  return "has exited, but " + describe(waiting) + " for it";
+}
+
+std::string describe_missing(const char* operation, Site site, const Thread& exited) {
+  return describe(operation, site) + " is not reached by every thread: " + describe(exited);
+}
+
+std::string describe_divergence(const char* what, const char* operation, Site site,
+                                const char* others_operation, Site others_site) {
+  return "divergent " + std::string(what) + ": arrives in " + describe(operation, site) +
+         ", where others wait in " + describe(others_operation, others_site);
+}
+
+std::string describe_endless_spin(Site site) {
+  return "deadlock: it spins at " + to_string(site) + ", and nothing happens that could end it";
+}
+
+std::string describe_bad_mask(const char* operation, std::uint32_t mask, Site site,
+                              const Thread& thread) {
+  const Warp& warp = *thread.warp;
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", mask);
+  const std::string start = describe(operation, site) + " has the mask " + text + ", which ";
+  const auto lowest = [](std::uint32_t lanes) { return std::to_string(__builtin_ctz(lanes)); };
+  if ((mask >> thread.lane() & 1u) == 0) {
+    return start + "leaves out lane " + std::to_string(thread.lane()) + ", the caller";
+  }
+  const std::uint32_t absent = mask & ~warp.exists;
+  if (absent != 0) return start + "names lane " + lowest(absent) + ", which the block lacks";
+  return start + "names lane " + lowest(mask & warp.exited) + ", which has exited";
+}
+
+}  // namespace
+
+Worker* Worker::current() {
+  return current_worker;
+}
+
+// ---------------------------------------------------------------------------- blocks
+
+void Worker::run(Grid& grid, unsigned number) {
+  grid_ = &grid;
+  activity_ = &grid.activities()[number];
+  stack_bytes_ = settings().stack_bytes;
+  random_ = Random(grid.seed.value_or(0));
+  spins_seen_.assign(grid.activities().size(), 0);
+  progress_seen_ = 0;
+  fruitless_checks_ = 0;
+  turn_ = 0;
+  current_worker = this;
+  is_shuffled = grid.seed.has_value();
+  blockDim = grid.shape.block;
+  gridDim = grid.shape.grid;
+
+  const std::uint64_t workers = grid.activities().size();
+  const std::uint64_t blocks = grid.shape.blocks();
+  const std::uint64_t share = blocks / workers + (number < blocks % workers ? 1 : 0);
+  admit(grid.shape.cooperative ? share : is_shuffled ? kShuffledBlocks : 1);
+  thread_ = nullptr;
+  if (Thread* first = choose()) {
+    start(*first, stacks_.take(stack_bytes_));
+    become(*first);
+    switch_fiber(main_, first->fiber);  // back when there is nothing left to run
+  }
+  reclaim_stacks();
+  is_shuffled = false;
+  current_worker = nullptr;
+  activity_->finished.store(true);
+}
+
+void Worker::admit(std::size_t count) {
+  resident_.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i >= pool_.size()) pool_.push_back(std::make_unique<Cta>());
+    if (!begin_next(*pool_[i])) break;
+    resident_.push_back(pool_[i].get());
+  }
+}
+
+bool Worker::begin_next(Cta& cta) {
+  const std::optional<uint3> index = grid_->next_block();
+  if (index) cta.begin(*index, grid_->shape.block, grid_->shape.shared_bytes);
+  return index.has_value();
+}
+
+void Worker::reclaim_stacks() {
+  for (Cta* cta : resident_) {  // empty unless the grid was stopped
+    for (Thread& thread : cta->threads()) {
+      if (thread.fiber.stack.bottom != nullptr) stacks_.give_abandoned(thread.fiber.stack);
+      thread.fiber.stack = {};
+    }
+    cta->shared.end();
+  }
+  resident_.clear();
+}
+
+// ---------------------------------------------------------------------------- threads
+
+void Worker::start(Thread& thread, Stack stack) {
+  prepare(thread.fiber, stack, run_threads);
+}
+
+/// Where every stack begins: runs the current thread, and then whichever is next to begin.
+void Worker::run_threads() {
+  Worker& self = *current_worker;
+  for (;;) {
+    self.run_kernel();
+    Thread& done = *self.thread_;
+    const Stack stack = done.fiber.stack;
+    if (StackPool::overflown(stack)) self.fail("the kernel has used up the thread's stack");
+    self.retire(done);
+    done.fiber.stack = {};
+
+    Thread* next = self.grid_->stopped() ? nullptr : self.choose();
+    if (next == nullptr) {
+      self.stacks_.give(stack);
+      leave_fiber(self.main_);
+    }
+    self.become(*next);
+    if (next->fiber.stack.bottom == nullptr) {
+      next->fiber.stack = stack;  // it begins right here
+      continue;
+    }
+    self.stacks_.give(stack);
+    leave_fiber(next->fiber);
+  }
+}
+
+/// Runs the kernel as the current thread. No exception may leave a fiber.
+void Worker::run_kernel() {
+  std::string escaped;
+  try {
+    grid_->call.run_thread();
+    return;
+  } catch (const std::exception& error) {
+    escaped = error.what();
+  } catch (...) {
+    escaped = "unknown";
+  }
+  fail("an exception has left the kernel: " + std::exchange(escaped, {}));
+}
+
+/// The thread has returned from the kernel.
+void Worker::retire(Thread& thread) {
+  Cta& cta = *thread.cta;
+  thread.state = State::exited;
+  thread.warp->exited |= 1u << thread.lane();
+  check_exit(thread);
+  note_progress();
+  if (--cta.live > 0) return;
+  cta.shared.end();
+  if (!begin_next(cta)) resident_.erase(std::find(resident_.begin(), resident_.end(), &cta));
+}
+
+/// A thread that exits must not be waited for.
+void Worker::check_exit(const Thread& thread) {
+  const Cta& cta = *thread.cta;
+  const auto awaits_lane = [&](const auto& collective) {
+    return collective->is_open() && (collective->mask >> thread.lane() & 1u) != 0;
+  };
+  const auto& collectives = thread.warp->collectives;
+  const bool is_awaited =
+      cta.barrier.arrived > 0 || std::any_of(collectives.begin(), collectives.end(), awaits_lane);
+  if (!is_awaited) return;
+  const auto waiting = std::find_if(cta.threads().begin(), cta.threads().end(),
+                                    [&](const Thread& other) { return other.awaits(thread); });
+  fail(describe_exit(*waiting));
+}
+
+void Worker::become(Thread& thread) {
+  thread_ = &thread;
+  threadIdx = thread.index;
+  blockIdx = thread.cta->index;
+}
+
+/// Runs other threads until the current one is chosen again.
+void Worker::suspend() {
+  if (grid_->stopped()) abandon();
+  Thread& self = *thread_;
+  Thread* next = choose();
+  if (next == &self) return;
+  if (next->fiber.stack.bottom == nullptr) start(*next, stacks_.take(stack_bytes_));
+  become(*next);
+  switch_fiber(self.fiber, next->fiber);
+}
+
+void Worker::abandon() {
+  leave_fiber(main_);
+}
+
+// ---------------------------------------------------------------------------- the schedule
+
+/// The thread that runs next, or nullptr where none is left.
+Thread* Worker::choose() {
+  if (resident_.empty()) return nullptr;
+  turn_ %= resident_.size();
+  Cta& cta = *resident_[turn_];
+  if (!cta.can_run()) fail(cta.describe_deadlock());
+  ++ticks_;
+  return is_shuffled ? choose_at_random() : choose_in_order();
+}
+
+/// Stays with a CTA as long as it gets on, since its stacks are in the cache.
+Thread* Worker::choose_in_order() {
+  if (!resident_[turn_]->can_advance()) turn_ = (turn_ + 1) % resident_.size();
+  Cta& cta = *resident_[turn_];
+  const bool only_spinning = cta.ready.size() == cta.spinning;
+  if (only_spinning && cta.unstarted() > 0) return &cta.start();
+  return &cta.pop_runnable();
+}
+
+Thread* Worker::choose_at_random() {
+  constexpr std::uint64_t kStay = 4;  // leave the CTA one time in so many
+  if (!resident_[turn_]->can_advance() || random_.below(kStay) == 0) {
+    turn_ = random_.below(resident_.size());
+  }
+  Cta& cta = *resident_[turn_];
+  const std::uint64_t choice = random_.below(cta.ready.size() + cta.unstarted());
+  if (choice >= cta.ready.size()) return &cta.start(choice - cta.ready.size());
+  cta.ready.bring_forward(choice);
+  return &cta.pop_runnable();
+}
+
+void Worker::preempt() {
+  constexpr std::uint64_t kGoOn = 4;  // lets others run one time in so many
+  if (random_.below(kGoOn) != 0) return;
+  cta().make_runnable(*thread_);
+  suspend();
+}
+
+void Worker::spin(Site site) {
+  Thread& self = *thread_;
+  Cta& own = *self.cta;
+  self.state = State::spinning;
+  self.site = site;
+  ++own.spinning;
+  own.ready.push(self.number);
+
+  const std::uint64_t spins = activity_->idle_spins.load(std::memory_order_relaxed) + 1;
+  activity_->idle_spins.store(spins, std::memory_order_relaxed);
+  const bool has_others = grid_->activities().size() > 1;
+  if (has_others && spins % resident_.size() == 0) std::this_thread::yield();
+  if (spins % (grid_->spin_limit * (resident_.size() + own.spinning)) == 0 && is_deadlocked()) {
+    fail(describe_endless_spin(site));
+  }
+  suspend();
+}
+
+void Worker::note_progress() {
+  const std::uint64_t count = activity_->progress.load(std::memory_order_relaxed) + 1;
+  activity_->progress.store(count, std::memory_order_relaxed);
+  activity_->idle_spins.store(0, std::memory_order_relaxed);
+}
+
+/// Asked after many fruitless spins. A deadlock is when no worker has made progress between several
+/// of these questions, while each was seen to spin: one that computes for long is not spinning.
+bool Worker::is_deadlocked() {
+  constexpr int kChecks = 3;
+  std::uint64_t progress = 0;
+  bool all_spin = true;
+  for (std::size_t i = 0; i < grid_->activities().size(); ++i) {
+    const Grid::Activity& activity = grid_->activities()[i];
+    const std::uint64_t spins = activity.idle_spins.load(std::memory_order_relaxed);
+    progress += activity.progress.load(std::memory_order_relaxed);
+    if (!activity.finished.load() && spins == spins_seen_[i]) all_spin = false;
+    spins_seen_[i] = spins;
+  }
+  fruitless_checks_ = all_spin && progress == progress_seen_ ? fruitless_checks_ + 1 : 0;
+  progress_seen_ = progress;
+  return fruitless_checks_ >= kChecks;
+}
+
+// ---------------------------------------------------------------------------- waiting for others
+
+unsigned Worker::barrier(const char* operation, bool predicate, Site site) {
+  Thread& self = *thread_;
+  Cta& own = *self.cta;
+  Barrier& barrier = own.barrier;
+  if (own.live < own.size()) {
+    const auto exited = std::find_if(own.threads().begin(), own.threads().end(),
+                                     [](const Thread& t) { return t.state == State::exited; });
+    fail(describe_missing(operation, site, *exited));
+  }
+  if (barrier.arrived > 0 && !same_operation(operation, site, barrier.operation, barrier.site)) {
+    fail(describe_divergence("barrier", operation, site, barrier.operation, barrier.site));
+  }
+  barrier.operation = operation;
+  barrier.site = site;
+  barrier.predicates += predicate ? 1 : 0;
+  if (++barrier.arrived < own.size()) {
+    self.state = State::at_barrier;
+    self.operation = operation;
+    self.site = site;
+    suspend();
+    return barrier.result;
+  }
+  barrier.result = std::exchange(barrier.predicates, 0u);
+  barrier.arrived = 0;
+  for (Thread& thread : own.threads()) {
+    if (thread.state == State::at_barrier) own.make_runnable(thread);
+  }
+  note_progress();
+  if (is_shuffled) preempt();
+  return barrier.result;
+}
+
+Collective& Worker::arrive(const char* operation, std::uint32_t mask, const void* value,
+                           std::size_t bytes, Site site) {
+  Thread& self = *thread_;
+  Warp& warp = *self.warp;
+  const std::uint32_t bit = 1u << self.lane();
+  if (!warp.has_all(mask, bit)) fail(describe_bad_mask(operation, mask, site, self));
+  Collective* collective = warp.pending(mask);
+  if (collective == nullptr) {
+    collective = &warp.take();
+    collective->mask = mask;
+    collective->arrived = 0;
+    collective->unread = static_cast<std::uint32_t>(__builtin_popcount(mask));
+    collective->operation = operation;
+    collective->site = site;
+  } else if (!same_operation(operation, site, collective->operation, collective->site)) {
+    fail(describe_divergence("warp operation", operation, site, collective->operation,
+                             collective->site));
+  }
+  if (bytes > 0) std::memcpy(collective->slots[self.lane()].data(), value, bytes);
+  collective->arrived |= bit;
+  if (!collective->is_complete()) {
+    self.state = State::in_warp;
+    self.operation = operation;
+    self.site = site;
+    self.waits_for = mask;
+    suspend();
+    return *collective;
+  }
+  Thread* lanes = &self - self.lane();
+  for (std::uint32_t others = mask & ~bit; others != 0; others &= others - 1) {
+    self.cta->make_runnable(lanes[__builtin_ctz(others)]);
+  }
+  note_progress();
+  if (is_shuffled) preempt();
+  return *collective;
+}
+
+// ---------------------------------------------------------------------------- faults
+
+std::string Worker::whereabouts() const {
+  std::string result = "kernel " + function_name(grid_->call.function());
+  if (thread_ == nullptr) return result;
+  return result + ", block " + to_string(thread_->cta->index) + ", thread " +
+         to_string(thread_->index);
+}
+
+void Worker::fail(std::string what) {
+  grid_->stop("emulator: " + whereabouts() + ": " + what);
+  std::string().swap(what);  // nothing on this stack is destroyed
+  abandon();
+}
+
+std::string to_string(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
+         std::to_string(index.z) + ")";
+}
+
+std::string to_string(Site site) {
+  const char* slash = std::strrchr(site.file, '/');
+  return std::string(slash == nullptr ? site.file : slash + 1) + ":" + std::to_string(site.line);
+}
+
+void fail(std::string what) {
+  current_worker->fail(std::move(what));
+}
+
+// ---------------------------------------------------------------------------- hooks
+
+std::string describe_absent_lane(const char* operation, Site site, unsigned lane) {
+  return std::string(operation) + " at " + to_string(site) + " reads lane " + std::to_string(lane) +
+         ", which does not take part";
+}
+
+unsigned arrive_at_barrier(const char* operation, bool predicate, Site site) {
+  return current_worker->barrier(operation, predicate, site);
+}
+
+Collective& arrive_in_warp(const char* operation, std::uint32_t mask, const void* value,
+                           std::size_t bytes, Site site) {
+  return current_worker->arrive(operation, mask, value, bytes, site);
+}
+
+void spin(Site site) {
+  current_worker->spin(site);
+}
+void preempt_slowly() {
+  current_worker->preempt();
+}
+void note_progress() {
+  current_worker->note_progress();
+}
+unsigned lane() {
+  return current_worker->thread().lane();
+}
+AsyncCopies& async_copies() {
+  return current_worker->thread().copies;
+}
+std::uint64_t ticks() {
+  return current_worker->ticks();
+}
+void* shared_variable(SharedVariable& variable) {
+  return current_worker->cta().shared.variable(variable);
+}
+void* dynamic_shared() {
+  return current_worker->cta().shared.dynamic();
+}
+
+}  // namespace minfer::emulator

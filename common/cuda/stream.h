@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "cuda/check.h"
+
+namespace minfer {
+
+/// A CUDA stream that does not wait for the default stream.
+class Stream {
+ public:
+  Stream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~Stream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+
+  cudaStream_t get() const { return stream_; }
+  operator cudaStream_t() const { return stream_; }
+
+  /// Waits until all work of the stream is done.
+  /// @throws CudaError of the work, if it failed
+  void synchronize() const { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+  /// Lets later work of this stream wait for `event`.
+  void wait(cudaEvent_t event) const { CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace minfer
