@@ -185,6 +185,9 @@ void add_chat(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   CLI::App& chat = *app.add_subcommand("chat", "a conversation in the terminal");
   add_model(chat, arguments);
   add_system(chat, arguments);
+  add_count(
+      chat, "-n", 1, kMaxCount, [&](std::uint32_t n) { arguments.n = n; },
+      "new tokens in an answer at most [to the end of turn, or of the context]");
   add_loading(chat, arguments);
   add_engine_options(chat, info, arguments);
   chat.footer(

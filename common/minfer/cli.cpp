@@ -24,6 +24,7 @@ int run_tokenizer(const Arguments& arguments) {
       line += (line.empty() ? "" : " ") + std::to_string(id);
     }
   } else {
+    Utf8Stream characters;
     for (const Token id : *arguments.ids) {
       if (!tokenizer.is_valid(id)) {
         throw UsageError("token id " + std::to_string(id) + ": the model's tokens are 0 to " +
@@ -31,8 +32,9 @@ int run_tokenizer(const Arguments& arguments) {
       }
       // Control tokens have no bytes: they are shown by name.
       const std::string_view bytes = tokenizer.bytes(id);
-      line += bytes.empty() ? tokenizer.name(id) : bytes;
+      line += characters.push(bytes.empty() ? tokenizer.name(id) : bytes);
     }
+    line += characters.finish();
   }
   write_output(line + "\n");
   return kDone;

@@ -322,7 +322,7 @@ int Session::chat_turn(std::vector<Message>& messages, std::vector<Token>& consu
 
   Answer given;
   given.stop = Stop::kInterrupted;
-  if (read) given = answer(kUnlimited);
+  if (read) given = answer(arguments_.n.value_or(kUnlimited));
   consumed.assign(ids.begin(), ids.end());
   consumed.insert(consumed.end(), given.ids.begin(), given.ids.end());
   consumed.resize(engine_->position());

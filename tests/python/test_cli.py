@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: MIT
+"""The command line of a chapter's program, on a small synthetic model: what it answers, what it refuses
+and how, and how it ends."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli import VERSION
+from minfer_tools import cache, catalogue, synthetic
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("MINFER_BUILD_DIR", ROOT / "build"))
+PROGRAM = BUILD / "reference"
+VARIABLES = "SPEC LMHEAD KVQ ATTN RAWIDS MSTEP BENCHT TEACHER TCHUNK MODEL".split()
+CLEAN = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=f"{PROGRAM} is not built")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "tiny-a.gguf"
+    synthetic.make(path, synthetic.PRESETS["tiny-a"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def n_tokens(model) -> int:
+    """How many real tokens the model has, as the program says it."""
+    refusal = program("detokenize", "--model", model, "2000000000").stderr
+    return int(re.search(r"the model's tokens are 0 to (\d+)", refusal)[1]) + 1
+
+
+def program(*words, stdin: str | None = None, env: dict | None = None, **kwargs):
+    text = kwargs.pop("text", True)
+    kwargs.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([PROGRAM, *map(str, words)], input=stdin, stderr=subprocess.PIPE, text=text,
+                          env={**CLEAN, **(env or {})}, timeout=60, **kwargs,
+                          **({} if stdin is not None else {"stdin": subprocess.DEVNULL}))
+
+
+def ids_of(result) -> list[int]:
+    assert result.returncode == 0, result.stderr
+    return [int(word) for word in result.stdout.split()]
+
+
+def refused(result, status: int, *parts: str) -> None:
+    """One line on standard error with these parts, nothing on standard output."""
+    assert result.returncode == status, result.stderr
+    assert result.stdout == ""
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("reference: ")
+    for part in parts:
+        assert part in line
+
+
+# --- forms and options
+
+
+def test_the_specifications_form_gives_text_or_ids(model):
+    ids = ids_of(program(model, 6, 1, 2, 3, env={"RAWIDS": "1"}))
+    assert len(ids) <= 6
+    text = program(model, 6, 1, 2, 3)
+    assert text.returncode == 0
+    assert ids_of(program(model, 6, 1, 2, 3, "--print-ids")) == ids
+    shown = [i for i in ids if i not in stop_ids(model)]
+    assert text.stdout == program("detokenize", "--model", model, *shown).stdout
+
+
+def stop_ids(model) -> list[int]:
+    named = program("tokenize", "--special", "--model", model, "<|im_end|><|endoftext|>")
+    return ids_of(named)
+
+
+def test_every_way_to_give_a_prompt_is_the_same(model):
+    text = "the sea"
+    words = ("--model", model, "-n", 5, "--print-ids")
+    expected = ids_of(program("run", *words, text))
+    assert ids_of(program("run", *words, "--", text)) == expected
+    assert ids_of(program("run", *words, "-", stdin=text)) == expected
+    assert ids_of(program("run", *words, "-", stdin=text + "\n")) == expected
+    assert ids_of(program("run", *words[2:], text, env={"MODEL": str(model)})) == expected
+
+
+def test_raw_leaves_the_template_out(model):
+    ids = program("tokenize", "--model", model, "the sea").stdout
+    words = ("--model", model, "-n", 5, "--print-ids")
+    by_ids = ids_of(program("run", *words, "--prompt-ids", ids))
+    assert ids_of(program("run", *words, "--raw", "the sea")) == by_ids
+    with_template = int(re.search(r"prompt: (\d+) token", program("run", *words, "the sea").stderr)[1])
+    assert with_template > len(ids.split())
+
+
+def test_a_system_message_is_part_of_the_prompt(model):
+    def n_prompt(*words):
+        shown = program("run", "--model", model, "-n", 1, *words, "hi").stderr
+        return int(re.search(r"prompt: (\d+) token", shown)[1])
+
+    assert n_prompt("--system", "be brief, be very brief, and then be briefer still, "
+                    "as brief as the briefest of all that is brief") > n_prompt("--system", "x")
+
+
+def test_a_special_tokens_name_is_text_unless_told_otherwise(model):
+    plain = program("tokenize", "--model", model, "<|im_end|>").stdout.split()
+    special = program("tokenize", "--special", "--model", model, "<|im_end|>").stdout.split()
+    assert len(special) == 1
+    assert special[0] not in plain
+    assert program("detokenize", "--model", model, *special).stdout == "<|im_end|>\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "two\nlines\n", "n\u00e4h \u4e2d\u6587 \U0001f600", "  "])
+def test_tokenize_and_detokenize_are_inverse(model, text):
+    ids = program("tokenize", "--model", model, "-", stdin=text)
+    assert ids.stdout.count("\n") == 1
+    assert program("detokenize", "--model", model, *ids.stdout.split()).stdout == text + "\n"
+
+
+def test_version_is_the_projects():
+    shown = program("--version")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.split()[:2] == ["minfer", VERSION]
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("tokenize",), ("detokenize",), ("dump",)])
+def test_help_has_examples(command):
+    shown = program(*command, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Example" in shown.stdout
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize("words, part", [
+    ((), "expected MODEL N IDS..."),
+    (("nonsense",), "'nonsense'"),
+    (("M", "x", "1"), "N: found 'x', expected a whole number"),
+    (("M", "-4", "1"), "-4"),
+    (("M", "4", "one"), "IDS: found 'one'"),
+    (("M", "4", "1", "-2"), "-2"),
+    (("M", "4", "1", "2.5"), "IDS: found '2.5'"),
+    (("M", "4", "99999999999999999999"), "IDS: found '99999999999999999999'"),
+    (("M", "4", "4096000"), "token id 4096000: the model's tokens are 0 to"),
+    (("run", "--model", "M", "-n", "-1", "hi"), "-n: found '-1'"),
+    (("run", "--model", "M", "-n", "x", "hi"), "-n: found 'x'"),
+    (("run", "--model", "M", "-n", "", "hi"), "-n: found ''"),
+    (("run", "--model", "M", "-c", "0", "hi"), "-c: found '0'"),
+    (("run", "--model", "M", "-c", "-8", "hi"), "-c: found '-8'"),
+    (("run", "--model", "M", "--threads", "0", "hi"), "--threads: found '0'"),
+    (("run", "--model", "M", "--threads", "100000", "hi"), "--threads: found '100000'"),
+    (("run", "--model", "M", "--tchunk", "0", "hi"), "--tchunk (TCHUNK): found '0'"),
+    (("run", "--model", "M", ""), "the prompt is empty"),
+    (("run", "--model", "M", "--prompt-ids", " , "), "no prompt ids"),
+    (("run", "--model", "M"), "give one of PROMPT"),
+    (("run", "--model", "M", "--prompt-ids", "1", "hi"), "give one of PROMPT"),
+    (("run", "--model", "M", "--special", "hi"), "--special: needs --raw"),
+    (("run", "--model", "M", "hi", "there"), "there"),
+    (("run", "--model", "M", "--spec", "1", "hi"), "--spec: reference has no such option"),
+    (("run", "--model", "M", "--teacher", "0", "--prompt-ids", "1"), "--teacher: found '0'"),
+    (("run", "--model", "M", "--teacher", "3", "--prompt-ids", "1 2"), "found 3, but there are only 2"),
+    (("run", "hi"), "no model"),
+    (("tokenize", "--model", "M"), "give a TEXT"),
+    (("dump", "--model", "M", "--stop-after", "q_turn", "hi"), "--stop-after: found 'q_turn'"),
+    (("dump", "--model", "M", "--stop-after", "q", "--layer", "9", "hi"), "--layer: found 9"),
+    (("dump", "--model", "M", "--stop-after", "embed", "--layer", "1", "hi"), "'embed'"),
+])
+def test_wrong_usage_is_one_line_and_status_2(model, words, part):
+    refused(program(*(model if word == "M" else word for word in words)), 2, part)
+
+
+def test_an_empty_standard_input_is_an_empty_prompt(model):
+    refused(program("run", "--model", model, "-", stdin=""), 2, "the prompt is empty")
+
+
+def test_files_that_are_no_models_fail_with_one_line(model, tmp_path):
+    page = tmp_path / "page.gguf"
+    page.write_text("<!DOCTYPE html><html></html>")
+    refused(program("run", "--model", page, "hi"), 1, str(page))
+    refused(program("run", "--model", tmp_path / "missing.gguf", "hi"), 1, "missing.gguf")
+    refused(program("tokenize", "--model", tmp_path, "hi"), 1, "directory")
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(model.read_bytes()[:-1])
+    refused(program(cut, 1, 1), 1, "cut.gguf")
+
+
+def test_an_option_the_engine_lacks_is_ignored_in_the_environment(model):
+    result = program("run", "--model", model, "-n", 1, "hi", env={"SPEC": "1", "LMHEAD": "nonsense"})
+    assert result.returncode == 0
+    assert "SPEC is set in the environment" in result.stderr
+    assert "LMHEAD is set in the environment" in result.stderr
+
+
+def test_an_option_it_has_is_checked_in_the_environment(model):
+    refused(program("run", "--model", model, "hi", env={"TCHUNK": "many"}), 2, "TCHUNK", "'many'")
+    refused(program(model, 1, 1, env={"TEACHER": "x"}), 2, "--teacher: found 'x'")
+
+
+# --- lengths
+
+
+def test_no_new_tokens_are_nothing(model):
+    result = program("run", "--model", model, "-n", 0, "hi")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert (program(model, 0, 1).returncode, program(model, 0, 1).stdout) == (0, "")
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_counts(model):
+    refused(program("run", "--model", model, "-c", 3, "--prompt-ids", "1 2 3 4"), 1,
+            "the prompt has 4 tokens, the context 3")
+
+
+def test_decoding_stops_at_the_contexts_end_and_says_so(model):
+    result = program("run", "--model", model, "-c", 12, "--ignore-eos", "-n", 2000000000, "--print-ids",
+                     "--prompt-ids", "1 2 3")
+    assert len(ids_of(result)) == 10  # 3 + 9 are consumed, the tenth has no successor
+    assert "the context of 12 tokens is full" in result.stderr
+    full = program("run", "--model", model, "-c", 3, "--ignore-eos", "--print-ids", "--prompt-ids", "1 2 3")
+    assert len(ids_of(full)) == 1
+
+
+def test_a_context_beyond_the_models_is_capped(model):
+    result = program("run", "--model", model, "-c", 2000000000, "-n", 1, "hi")
+    assert result.returncode == 0
+    assert re.search(r"-c 2000000000: the model's limit is \d+, which is used", result.stderr)
+
+
+# --- teacher forcing
+
+
+def teacher(model, k, ids, *words, **env):
+    result = program("run", "--model", model, "--teacher", k, "--prompt-ids", " ".join(map(str, ids)),
+                     *words, env=env)
+    assert result.returncode == 0, result.stderr
+    *rows, last = result.stdout.splitlines()
+    match = re.fullmatch(r"logits-hash ([0-9a-f]{16}) rows (\d+)", last)
+    assert int(match[2]) == len(rows)
+    return [(int(p), int(t), float(m)) for p, t, m in map(str.split, rows)], match[1]
+
+
+def test_teacher_forcing_predicts_what_decoding_emits(model):
+    prompt = [5, 6, 7, 8]
+    answer = ids_of(program("run", "--model", model, "-n", 8, "--ignore-eos", "--print-ids",
+                            "--prompt-ids", "5 6 7 8"))
+    rows, _ = teacher(model, len(prompt), prompt + answer)
+    assert [position for position, _, _ in rows] == list(range(3, 12))
+    assert [token for _, token, _ in rows[:-1]] == answer
+    assert all(margin >= 0 for _, _, margin in rows)
+
+
+def test_the_hash_does_not_depend_on_how_it_is_computed(model):
+    ids = [(7 * i) % 50 for i in range(40)]
+    expected = teacher(model, 5, ids)
+    for chunk in (1, 2, 3, 8, 100):
+        assert teacher(model, 5, ids, "--tchunk", chunk) == expected
+        assert teacher(model, 5, ids, TCHUNK=str(chunk)) == expected
+    for threads in (1, 2, 3, 7):
+        assert teacher(model, 5, ids, "--threads", threads) == expected
+    assert teacher(model, 5, ids, "--no-mmap") == expected
+    by_variable = program(model, 0, *ids, env={"TEACHER": "5"})
+    assert by_variable.stdout.endswith(f"logits-hash {expected[1]} rows 36\n")
+    assert teacher(model, 5, ids[:-1] + [1])[1] != expected[1]  # the last id counts
+
+
+HASHES = json.loads((ROOT / "tests" / "oracle" / "hashes.json").read_text())
+
+
+@pytest.mark.parametrize("preset", sorted(HASHES))
+def test_synthetic_models_have_their_committed_hash(preset, tmp_path):
+    path = tmp_path / f"{preset}.gguf"
+    synthetic.make(path, synthetic.PRESETS[preset])
+    case = HASHES[preset]
+    rows, digest = teacher(path, case["k"], case["ids"])
+    assert [token for _, token, _ in rows] == case["argmax"]
+    assert digest == case["hash"]
+
+
+# --- dump
+
+
+def test_dump_writes_text_and_npy_alike(model, tmp_path):
+    words = ("dump", "--model", model, "--stop-after", "q_rope", "--layer", 1, "--prompt-ids", "1 2 3")
+    text = program(*words)
+    assert text.returncode == 0
+    rows = np.array([line.split() for line in text.stdout.splitlines()], dtype=np.float32)
+    out = tmp_path / "q.npy"
+    assert program(*words, "--output", out).returncode == 0
+    assert np.array_equal(np.load(out), rows)
+    assert rows.shape[0] == 3
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_dump_of_a_long_prompt_has_a_row_for_every_token(model):
+    ids = [i % 50 for i in range(250)]
+    words = ("dump", "--model", model, "--stop-after", "ffn_add", "--layer", 0)
+    long = program(*words, "--prompt-ids", " ".join(map(str, ids)))
+    assert len(long.stdout.splitlines()) == 250
+    short = program(*words, "--prompt-ids", " ".join(map(str, ids[:7])))
+    assert long.stdout.splitlines()[:7] == short.stdout.splitlines()
+
+
+def test_dump_that_can_not_be_written_fails(model, tmp_path):
+    words = ("dump", "--model", model, "--stop-after", "embed", "--prompt-ids", "1")
+    refused(program(*words, "--output", tmp_path / "no" / "x.npy"), 1, "x.npy", "No such file")
+
+
+# --- how it ends
+
+
+def test_a_full_disk_is_one_line_and_status_1(model):
+    with open("/dev/full", "w") as full:
+        result = program("run", "--model", model, "-n", 4, "hi", stdout=full)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        "reference: cannot write standard output: No space left on device")
+
+
+def test_a_reader_that_leaves_ends_it_quietly(model):
+    command = f"'{PROGRAM}' run --model '{model}' --ignore-eos -c 2000 --print-ids hi | head -c 1"
+    result = subprocess.run(["bash", "-c", command + "; exit ${PIPESTATUS[0]}"], env=CLEAN,
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 141
+    assert "cannot write" not in result.stderr
+    # The same where SIGPIPE is ignored, as some parents leave it.
+    ignored = subprocess.run(["bash", "-c", f"trap '' PIPE; {command}; exit ${{PIPESTATUS[0]}}"],
+                             env=CLEAN, capture_output=True, text=True, timeout=60)
+    assert ignored.returncode == 141
+    assert "cannot write" not in ignored.stderr
+
+
+def start(*words, **kwargs):
+    return subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=CLEAN, **kwargs)
+
+
+def test_ctrl_c_stops_an_answer_with_the_figures(model):
+    running = start("run", "--model", model, "--ignore-eos", "-c", 1000000, "--print-ids", "hi",
+                    stdin=subprocess.DEVNULL)
+    assert running.stdout.read(1)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert out.endswith(b"\n")
+    assert b"decode: " in err and b"interrupted" in err
+
+
+def test_ctrl_c_is_heard_during_a_long_prompt(tmp_path):
+    # A model that takes far longer for this prompt than the test waits.
+    path = tmp_path / "slow.gguf"
+    shape = synthetic.overridden(synthetic.PRESETS["tiny-a"], {"n_layers": 24, "context": 32768})
+    synthetic.make(path, shape)
+    prompt = " ".join(str(i % 50) for i in range(30000))
+    running = start("run", "--model", path, "-c", 32768, "--threads", 1, "--prompt-ids", prompt,
+                    stdin=subprocess.DEVNULL)
+    while b"ready in" not in running.stderr.readline():
+        pass
+    time.sleep(0.5)
+    begin = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert out == b""
+    assert time.monotonic() - begin < 20  # on a busy machine; alone it takes half a second
+
+
+# --- conversation
+
+
+class Terminal:
+    """The program in a pseudo-terminal of its own, as a person has it."""
+
+    def __init__(self, *words):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(PROGRAM, [str(PROGRAM), *map(str, words)], CLEAN)
+        self.seen = ""
+        self.before = termios.tcgetattr(self.fd)
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 60) -> str:
+        """Everything up to and with `text`, which is then forgotten."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, f"expected {text!r}, found {self.seen!r}"
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self.fd, 65536).decode(errors="replace")
+                except OSError as error:
+                    raise AssertionError(f"it ended; expected {text!r}, found {self.seen!r}") from error
+        head, _, self.seen = self.seen.partition(text)
+        return head + text
+
+    def ended(self) -> int:
+        """The exit status; the terminal's settings must be as they were."""
+        after = termios.tcgetattr(self.fd)
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        assert after == self.before
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_chat_keeps_the_history_and_reads_only_what_is_new(model):
+    result = program("chat", "--model", model, "-n", 8, stdin="first\nsecond\nthird\n")
+    assert result.returncode == 0
+    first, second, third = (int(n) for n in re.findall(r"prompt: (\d+) token", result.stderr))
+    assert second < first and third < first  # the system message is not read again
+    # A conversation of one message is shorter by what the others add, so those did count.
+    alone = program("run", "--model", model, "-n", 1, "third")
+    assert int(re.search(r"prompt: (\d+) token", alone.stderr)[1]) == first
+    fresh = program("run", "--model", model, "-n", 8, "third").stdout
+    assert not result.stdout.endswith(fresh)
+
+
+def test_chat_in_a_terminal_leaves_with_ctrl_d(model):
+    chat = Terminal("chat", "--model", model, "-n", 8)
+    chat.wait_for("ready in")
+    chat.wait_for("\n> ")
+    chat.type("n\u00e4h\x7f\x7f\x7fhello\n")  # the terminal takes back whole characters
+    assert "hello" in chat.wait_for("decode: ")
+    chat.wait_for("\n> ")
+    chat.type("\x04")
+    assert chat.ended() == 0
+
+
+def test_chat_answers_as_a_fresh_run_of_the_same_conversation(model):
+    def answers(*lines):
+        result = program("chat", "--model", model, "-c", 300, "--system", "s",
+                         stdin="".join(line + "\n" for line in lines))
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    alone = program("run", "--model", model, "-c", 300, "--system", "s", "one")
+    assert answers("one") == alone.stdout
+    assert answers("two", "/clear", "one").endswith(alone.stdout)
+    assert answers("", "  ", "one") == alone.stdout
+
+
+def test_chat_with_a_full_context_says_so_and_goes_on(model):
+    result = program("chat", "--model", model, "-c", 60, stdin="word " * 300 + "\n/clear\nhi\n")
+    assert result.returncode == 0
+    assert re.search(r"the conversation has \d+ tokens, the context 60: /clear", result.stderr)
+
+
+def test_chat_ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves(model):
+    chat = Terminal("chat", "--model", model, "-c", 1000000, "--threads", 1)
+    chat.wait_for("ready in")
+    chat.wait_for("\n> ")
+    chat.type("\x03")
+    chat.wait_for("Ctrl-C once more or Ctrl-D leaves")
+    chat.wait_for("\n> ")
+    chat.type("hello\n")  # a message in between: the next Ctrl-C at the prompt is a first one again
+    chat.wait_for("hello\r\n")
+    time.sleep(0.1)
+    chat.type("\x03")
+    assert "interrupted" in chat.wait_for("\n> ")
+    chat.type("\x03")
+    chat.wait_for("Ctrl-C once more or Ctrl-D leaves")
+    chat.wait_for("\n> ")
+    chat.type("\x03")
+    assert chat.ended() == 130
+
+
+# --- real weights
+
+MODEL_FILES = {"0.5b": ("MINFER_CODER_05B", "coder-0.5b"), "1.5b": ("MINFER_CODER_15B", "coder-1.5b")}
+CASES = [("0.5b", i) for i in range(6)] + [("1.5b", i) for i in (0, 4)]
+
+
+def real_model(size: str) -> str:
+    variable, name = MODEL_FILES[size]
+    path = os.environ.get(variable) or cache.find(catalogue.load()[name])
+    if not path:
+        pytest.skip(f"{name} is not here (tools/get_model {name} fetches it)")
+    return path
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("size, case", CASES)
+def test_tokens_equal_llama_cpps(size, case):
+    reference = json.loads((ROOT / "tests" / "reference" / f"llama_cpp_{size}.json").read_text())
+    expected = reference["cases"][case]
+    result = subprocess.run([PROGRAM, "run", "--model", real_model(size), "-n", "128", "--print-ids",
+                             "--prompt-ids", " ".join(map(str, expected["prompt_ids"]))],
+                            capture_output=True, text=True, env=CLEAN, timeout=900)
+    assert result.returncode == 0, result.stderr
+    ids = [int(word) for word in result.stdout.split()]
+    assert ids == expected["f32"]["ids"]
