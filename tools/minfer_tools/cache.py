@@ -154,7 +154,7 @@ def is_verified(path: Path, sha256: str | None) -> bool:
 
 def find(model: Model) -> Path | None:
     """The model's file, if this machine has it; nothing is hashed and nothing is asked of the
-    network."""
+    network. What lies in a cache of the hub's tools was checked by them."""
     path = model_path(model)
     return _in_hub_cache(model) or (path if is_verified(path, model.sha256) else None)
 

@@ -165,9 +165,8 @@ class Hub:
         if status in (401, 403) and code != "RepoNotFound":
             token = "HF_TOKEN's owner may not read it" if self.token else "it needs a token"
             raise Failure(
-                f"{url}: {status}, {token}: accept the conditions on {self.page(model)} and set"
-                " HF_TOKEN to a token that"
-                " can read it"
+                f"{url}: {status}, {token}: accept the conditions on {self.page(model)}"
+                " and set HF_TOKEN to a token that can read it"
             )
         if status in (401, 404):
             what = {
@@ -343,7 +342,7 @@ def fetch(hub: Hub, model: Model, reporter: Reporter, metadata: Metadata | None 
     try:
         download.run()
     except OSError as error:
-        raise Failure(f"{download.partial}: {error.strerror}; what came is kept") from None
+        raise Failure(f"{download.partial}: {_reason(error)}; what came is kept") from None
     return cache.install(model, download.partial, metadata.sha256, facts, reporter)
 
 
@@ -371,11 +370,8 @@ def probe(catalogue: Catalogue, model: Model) -> Metadata:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PROBE_SECONDS)
-    answer = (
-        result[0]
-        if result
-        else Unreachable(f"{hub.host} gave no answer within {PROBE_SECONDS:.0f} s")
-    )
+    silence = Unreachable(f"{hub.host} gave no answer within {PROBE_SECONDS:.0f} s")
+    answer = result[0] if result else silence
     if isinstance(answer, Failure):
         memory.parent.mkdir(parents=True, exist_ok=True)
         cache.write_json(

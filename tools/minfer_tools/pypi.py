@@ -9,6 +9,7 @@ interruption the pieces that came are kept.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -120,7 +121,7 @@ def _download(requirement: str, folder: Path, progress) -> Path:
         )
         try:
             while process.poll() is None:
-                progress(max((_size(path) for path in folder.rglob("*.whl")), default=0))
+                progress(_largest_wheel(folder))
                 time.sleep(POLL_SECONDS)
         finally:
             if process.poll() is None:
@@ -136,11 +137,15 @@ def _download(requirement: str, folder: Path, progress) -> Path:
     return wheels[0]
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _largest_wheel(folder: Path) -> int:
+    """Bytes of the largest wheel below `folder`, where pip makes and removes folders meanwhile."""
+    largest = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                if name.endswith(".whl"):
+                    largest = max(largest, os.path.getsize(os.path.join(parent, name)))
+    return largest
 
 
 def _fetch_pieces(pieces: _Pieces, revision: str, bar: Bar) -> None:
