@@ -131,7 +131,6 @@ void serve(const std::string& path) {
     const auto size = static_cast<std::uint32_t>(answer.size());
     std::fwrite(&size, 1, sizeof size, stdout);
     std::fwrite(answer.data(), 1, answer.size(), stdout);
-    std::fflush(stdout);
   }
 }
 
