@@ -14,20 +14,24 @@
 # linked in the form that fits. What can't be built is left out; test for the target.
 include_guard(DIRECTORY)
 
+option(MINFER_CUDA "Build the kernels for a GPU, where nvcc is found" ON)
 option(MINFER_RESOURCE_USAGE "Let nvcc print each kernel's registers, spills and shared memory" ON)
 set(MINFER_CUDA_DIR "${CMAKE_CURRENT_LIST_DIR}/../cuda")
 
 # ------------------------------------------------------------------------------ by nvcc
 
 # The toolkit's installer leaves PATH alone.
-if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CROSSCOMPILING)
+if(MINFER_CUDA AND NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX}
+   AND NOT CMAKE_CROSSCOMPILING)
   find_program(MINFER_NVCC nvcc HINTS /usr/local/cuda/bin)
   mark_as_advanced(MINFER_NVCC)
   if(MINFER_NVCC)
     set(CMAKE_CUDA_COMPILER "${MINFER_NVCC}")
   endif()
 endif()
-if(DEFINED CMAKE_CUDA_COMPILER OR DEFINED ENV{CUDACXX})
+if(NOT MINFER_CUDA)
+  set(MINFER_HAVE_CUDA OFF)
+elseif(DEFINED CMAKE_CUDA_COMPILER OR DEFINED ENV{CUDACXX})
   enable_language(CUDA)
   set(MINFER_HAVE_CUDA ON)
   find_package(CUDAToolkit REQUIRED)

@@ -90,7 +90,7 @@ def test_a_build_of_nothing_has_not_been_checked(project):
 
 
 @pytest.mark.parametrize("labels, status", [
-    ("cpu", 0), ("cpu;slow", 0), ("", 1), ("slow", 1), ("cpu;gpu", 1), ("cpu;quick", 1)])
+    ("cpu", 0), ("cpu;slow", 0), ("", 1), ("slow", 1), ("emulated;gpu", 0), ("cpu;quick", 1)])
 def test_labels(project, labels, status):
     (project / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.22)\nproject(some NONE)\nenable_testing()\n"

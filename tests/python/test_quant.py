@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, quants
+
 from minfer_tools import cache, catalogue, synthetic
 
 ROOT = Path(__file__).resolve().parents[2]

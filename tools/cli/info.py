@@ -71,7 +71,8 @@ def doctor(_: argparse.Namespace) -> int:
     print(f"minfer {VERSION}\n")
     for name, value in [*machine(device), *software(), *stores()]:
         print(f"{name:12} {value}")
-    needed = system.missing((*system.BUILD_NEEDS, *fetch_needs()))
+    fetching = () if cache.find_default(catalogue.load()) else models.fetch_needs()
+    needed = system.missing((*system.BUILD_NEEDS, *fetching))
     wanted = system.missing((*system.TEST_NEEDS, *system.OPTIONAL_NEEDS))
     print()
     if needed:
@@ -87,14 +88,6 @@ def doctor(_: argparse.Namespace) -> int:
     else:
         print("nothing is missing")
     return FAILED if needed else DONE
-
-
-def fetch_needs() -> tuple[system.Need, ...]:
-    """What fetching the default model takes, where it is not here yet."""
-    if cache.find_default(catalogue.load()):
-        return ()
-    ready = venv.is_ready(venv.TOOLS) or venv.works()
-    return system.FETCH_NEEDS + (() if ready else system.PYTHON_NEEDS)
 
 
 def machine(device: gpu.Gpu | None) -> Iterator[tuple[str, str]]:

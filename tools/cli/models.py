@@ -35,12 +35,18 @@ def is_path(wanted: str) -> bool:
     return os.sep in wanted or wanted.endswith(".gguf") or os.path.exists(wanted)
 
 
+def fetch_needs() -> tuple[system.Need, ...]:
+    """What fetching a model takes of the system."""
+    return system.FETCH_NEEDS + (() if venv.is_ready(venv.TOOLS) else system.PYTHON_NEEDS)
+
+
 def resolve(wanted: str | None, install: bool = True) -> Path:
     """The same, but what is missing is fetched by tools/get_model, which has its own messages."""
-    path = find(wanted)
-    if path:
-        return path
-    system.ensure(system.FETCH_NEEDS, build.log_dir(), install)
+    return find(wanted) or fetch(wanted, install)
+
+
+def fetch(wanted: str | None, install: bool = True) -> Path:
+    system.ensure(fetch_needs(), build.log_dir(), install)
     python = venv.ensure(venv.TOOLS, build.log_dir(), install)
     result = subprocess.run([python, GET_MODEL, wanted or "--default"], stdout=subprocess.PIPE,
                             text=True)

@@ -66,9 +66,9 @@ def gpu_obstacle(chapter: Chapter | None) -> str | None:
     return None
 
 
-def prepare(choice: Choice, install: bool) -> Path:
+def prepare(choice: Choice, needs: tuple[system.Need, ...], install: bool) -> Path:
     """Installs, configures and builds what the choice needs; returns the binary."""
-    needs = system.BUILD_NEEDS
+    needs += system.BUILD_NEEDS
     if choice.target.endswith("-emulated"):
         needs += system.EMULATOR_NEEDS
     installed = system.ensure(needs, build.log_dir(), install)
@@ -110,7 +110,8 @@ def start(arguments: argparse.Namespace, subcommand: str, words: list[str]) -> N
               else choose("oracle", "auto"))
     if choice.why:
         say(choice.why)
-    binary = prepare(choice, arguments.install)
-    model = models.resolve(arguments.model, arguments.install)
+    model = models.find(arguments.model)
+    binary = prepare(choice, () if model else models.fetch_needs(), arguments.install)
+    model = model or models.fetch(arguments.model, arguments.install)
     passed_on = getattr(arguments, "passed_on", [])
     become([binary, subcommand, "--model", model, *passed_on, *words])

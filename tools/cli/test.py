@@ -46,7 +46,8 @@ class Session:
     def env(self) -> dict[str, str]:
         """What tests see: the virtual environment's programs first, and no colour codes."""
         path = f"{venv.location() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, "PATH": path, "MINFER_BUILD_DIR": str(build.folder())}
+        return {**os.environ, "PATH": path, "VIRTUAL_ENV": str(venv.location()),
+                "MINFER_BUILD_DIR": str(build.folder())}
 
     @property
     def main(self) -> Build:
