@@ -57,16 +57,17 @@ void ReadyQueue::reset(std::size_t threads) {
 
 /// Sets what depends on the block's extent alone.
 void Cta::shape(dim3 extent) {
-  const std::size_t count = std::size_t{extent.x} * extent.y * extent.z;
+  const unsigned count = extent.x * extent.y * extent.z;
+  size_ = count;
   extent_ = extent;
   threads_ = std::vector<Thread>(count);
   warps_ = std::vector<Warp>((count + kWarpSize - 1) / kWarpSize);
   order_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     Thread& thread = threads_[i];
     thread.cta = this;
     thread.warp = &warps_[i / kWarpSize];
-    thread.number = static_cast<unsigned>(i);
+    thread.number = i;
     thread.index = {thread.number % extent.x, thread.number / extent.x % extent.y,
                     thread.number / extent.x / extent.y};
     thread.warp->exists |= 1u << thread.lane();
@@ -81,35 +82,15 @@ void Cta::begin(uint3 block_index, dim3 extent, std::size_t dynamic_shared_bytes
     warp.exited = 0;
     for (auto& collective : warp.collectives) collective->unread = 0;
   }
+  copies_.clear();
   std::iota(order_.begin(), order_.end(), 0u);
   index = block_index;
   barrier = {};
-  ready.reset(threads_.size());
-  live = size();
+  ready.reset(size_);
+  live = size_;
   spinning = 0;
   started_ = 0;
   shared.begin(dynamic_shared_bytes);
-}
-
-Thread& Cta::start(std::size_t unstarted_index) {
-  std::swap(order_[started_], order_[started_ + unstarted_index]);
-  Thread& thread = threads_[order_[started_++]];
-  thread.copies.clear();
-  return thread;
-}
-
-void Cta::make_runnable(Thread& thread) {
-  thread.state = State::runnable;
-  ready.push(thread.number);
-}
-
-Thread& Cta::pop_runnable() {
-  Thread& thread = threads_[ready.pop()];
-  if (thread.state == State::spinning) {
-    --spinning;
-    thread.state = State::runnable;
-  }
-  return thread;
 }
 
 std::string Cta::describe_deadlock() const {

@@ -23,12 +23,14 @@ namespace minfer::emulator {
 class Cta;
 struct Warp;
 
+/// Where a thread was last seen. One that is in the queue of those that can run keeps the state it
+/// waited in until it runs.
 enum class State : std::uint8_t {
   unstarted,
-  runnable,  // running, or in the queue of those that can
-  spinning,  // in that queue too, but only to look again
-  at_barrier,
-  in_warp,  // waits for other lanes in a warp operation
+  runnable,
+  spinning,    // in the queue, but only to look again
+  at_barrier,  // waits for the other threads of its CTA
+  in_warp,     // waits for other lanes in a warp operation
   exited,
 };
 
@@ -58,18 +60,18 @@ class AsyncCopies {
   std::vector<Group> groups_;
 };
 
-/// A CUDA thread.
-struct Thread {
-  Cta* cta = nullptr;
-  Warp* warp = nullptr;
+/// A CUDA thread. Aligned, and what a switch needs comes first: it is fetched for every switch.
+struct alignas(64) Thread {
+  Fiber fiber;          // while it has been started
   uint3 index{};        // threadIdx
   unsigned number = 0;  // x + y * blockDim.x + z * blockDim.x * blockDim.y
+  Cta* cta = nullptr;
   State state = State::unstarted;
-  const char* operation = "";  // what it waits in, and where; for messages
-  Site site;
+
+  Warp* warp = nullptr;
   std::uint32_t waits_for = 0;  // in_warp: lanes
-  Fiber fiber;                  // while it has been started
-  AsyncCopies copies;
+  const char* operation = "";   // what it waits in, and where; for messages
+  Site site;
 
   unsigned lane() const { return number % kWarpSize; }
 
@@ -147,12 +149,26 @@ class Cta {
 
   /// The next thread that has not been started, in the order of their numbers, or with
   /// `unstarted_index` the one that many places later.
-  Thread& start(std::size_t unstarted_index = 0);
+  Thread& start(std::size_t unstarted_index = 0) {
+    std::swap(order_[started_], order_[started_ + unstarted_index]);
+    return threads_[order_[started_++]];
+  }
 
-  void make_runnable(Thread& thread);
-  Thread& pop_runnable();
+  void make_runnable(const Thread& thread) { ready.push(thread.number); }
+  Thread& pop_runnable() {
+    Thread& thread = threads_[ready.pop()];
+    if (thread.state == State::spinning) --spinning;
+    thread.state = State::runnable;
+    return thread;
+  }
 
-  std::size_t unstarted() const { return threads_.size() - started_; }
+  /// The cp.async copies of a thread.
+  AsyncCopies& copies(const Thread& thread) {
+    if (copies_.empty()) copies_.resize(threads_.size());
+    return copies_[thread.number];
+  }
+
+  std::size_t unstarted() const { return size_ - started_; }
   bool can_run() const { return unstarted() > 0 || !ready.empty(); }
   /// True if some thread can do more than look at what it spins on.
   bool can_advance() const { return unstarted() > 0 || ready.size() > spinning; }
@@ -162,7 +178,7 @@ class Cta {
 
   std::vector<Thread>& threads() { return threads_; }
   const std::vector<Thread>& threads() const { return threads_; }
-  unsigned size() const { return static_cast<unsigned>(threads_.size()); }
+  unsigned size() const { return size_; }
 
   uint3 index{};
   Barrier barrier;
@@ -176,8 +192,10 @@ class Cta {
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<unsigned> order_;  // of starting
+  std::vector<AsyncCopies> copies_;  // empty until a thread has some
+  std::vector<unsigned> order_;      // of starting
   std::size_t started_ = 0;
+  unsigned size_ = 0;
   uint3 extent_{};
 };
 

@@ -3,48 +3,18 @@
 
 #include <sys/mman.h>
 
-#include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
 #include <cstring>
 #include <new>
 
-#include "cuda/emulator/sanitizer.h"
-
 namespace minfer::emulator {
 namespace {
-
-namespace context = boost::context::detail;
 
 constexpr std::size_t kStacksPerChunk = 64;
 
 /// Stacks lie this much further apart than a power of two: at one, the tops of all stacks, which
 /// are all that most of them use, would compete for the same few lines of the caches.
 constexpr std::size_t kStagger = 5 * 64;
-
-/// What a fiber tells the one that it switches to.
-struct Departure {
-  Fiber* from;  // nullptr: left for good
-  Fiber* to;
-};
-
-/// Completes a switch on the side that goes on, whose AddressSanitizer state is `fake_stack`.
-void arrive(context::transfer_t transfer, void* fake_stack) {
-  const void* bottom = nullptr;
-  std::size_t bytes = 0;
-  announce_arrival(fake_stack, &bottom, &bytes);
-  Fiber* from = static_cast<Departure*>(transfer.data)->from;
-  if (from == nullptr) return;
-  from->context = transfer.fctx;
-  // The operating system's own stack becomes known only here.
-  if (kAddressSanitizer) from->stack = {const_cast<char*>(static_cast<const char*>(bottom)), bytes};
-}
-
-/// The first function on a fresh stack.
-void start(context::transfer_t transfer) {
-  void (*entry)() = static_cast<Departure*>(transfer.data)->to->entry;
-  arrive(transfer, nullptr);
-  entry();
-}
 
 }  // namespace
 
@@ -90,23 +60,9 @@ bool StackPool::overflown(Stack stack) {
   return last_word != 0;
 }
 
-void prepare(Fiber& fiber, Stack stack, void (*entry)()) {
-  fiber.entry = entry;
-  fiber.stack = stack;
-  fiber.context = context::make_fcontext(stack.bottom + stack.bytes, stack.bytes, start);
-}
-
-void switch_fiber(Fiber& from, Fiber& to) {
-  Departure departure{&from, &to};
-  announce_switch(&from.fake_stack, to.stack.bottom, to.stack.bytes);
-  const context::transfer_t transfer = context::jump_fcontext(to.context, &departure);
-  arrive(transfer, from.fake_stack);
-}
-
 void leave_fiber(Fiber& to) {
-  Departure departure{nullptr, &to};
   announce_switch(nullptr, to.stack.bottom, to.stack.bytes);
-  context::jump_fcontext(to.context, &departure);
+  boost::context::detail::jump_fcontext(to.context, nullptr);
   __builtin_unreachable();
 }
 

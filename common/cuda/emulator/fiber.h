@@ -5,9 +5,12 @@
 // pointer), and AddressSanitizer is told of it.
 #pragma once
 
+#include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <memory>
 #include <vector>
+
+#include "cuda/emulator/sanitizer.h"
 
 namespace minfer::emulator {
 
@@ -47,17 +50,44 @@ class StackPool {
 
 /// A suspended computation, or the place to keep one.
 struct Fiber {
-  void* context = nullptr;     // Boost's fcontext_t
-  void (*entry)() = nullptr;   // where it begins
+  boost::context::detail::fcontext_t context = nullptr;
   void* fake_stack = nullptr;  // AddressSanitizer's, while suspended
   Stack stack;
 };
 
-/// Makes `fiber` run `entry` on `stack` when it is first switched to. `entry` must never return.
-void prepare(Fiber& fiber, Stack stack, void (*entry)());
+/// Makes `fiber` run `entry` on `stack` when it is first switched to. `entry` is handed what
+/// finish_switch() needs, and must never return.
+using Transfer = boost::context::detail::transfer_t;
+inline void prepare(Fiber& fiber, Stack stack, void (*entry)(Transfer)) {
+  fiber.stack = stack;
+  fiber.context =
+      boost::context::detail::make_fcontext(stack.bottom + stack.bytes, stack.bytes, entry);
+}
+
+/// Completes a switch on the side that goes on: `fake_stack` is what it had when it was left.
+inline void finish_switch(Transfer transfer, void* fake_stack) {
+  const void* bottom = nullptr;
+  std::size_t bytes = 0;
+  announce_arrival(fake_stack, &bottom, &bytes);
+  auto* from = static_cast<Fiber*>(transfer.data);
+  if (from == nullptr) return;  // it was left for good
+  from->context = transfer.fctx;
+  // The operating system's own stack becomes known only here.
+  if (kAddressSanitizer) from->stack = {const_cast<char*>(static_cast<const char*>(bottom)), bytes};
+}
 
 /// Suspends the running computation in `from` and resumes `to`; returns when `from` is resumed.
-void switch_fiber(Fiber& from, Fiber& to);
+///
+/// ontop_fcontext() with a function that does nothing, and not jump_fcontext(): that one resumes
+/// with a jump, which leaves the processor's stack of predicted returns one entry off, so that
+/// every return after a switch is mispredicted. A function that returns to the resumed code keeps
+/// them in step.
+inline void switch_fiber(Fiber& from, Fiber& to) {
+  announce_switch(&from.fake_stack, to.stack.bottom, to.stack.bytes);
+  const auto nothing = [](Transfer transfer) { return transfer; };
+  finish_switch(boost::context::detail::ontop_fcontext(to.context, &from, nothing),
+                from.fake_stack);
+}
 
 /// Resumes `to` and gives up the running computation for good.
 [[noreturn]] void leave_fiber(Fiber& to);

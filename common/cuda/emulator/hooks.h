@@ -39,7 +39,10 @@ inline void preempt() {
 void note_progress();
 
 /// The current thread's number within its warp.
-unsigned lane();
+extern __thread unsigned current_lane;
+inline unsigned lane() {
+  return current_lane;
+}
 
 /// The current thread's pending cp.async copies.
 AsyncCopies& async_copies();

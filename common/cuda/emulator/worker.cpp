@@ -21,6 +21,7 @@ __thread uint3 gridDim;
 namespace minfer::emulator {
 
 __thread bool is_shuffled = false;
+__thread unsigned current_lane = 0;
 
 namespace {
 
@@ -42,8 +43,8 @@ std::string describe(const char* operation, Site site) {
   return std::string(operation) + " at " + to_string(site);
 }
 
-std::string describe_exit(const Thread& waiting) {
-  return "has exited, but " + describe(waiting) + " for it";
+std::string describe_exit(const char* operation, Site site) {
+  return "has exited, but others wait for it in " + describe(operation, site);
 }
 
 std::string describe_missing(const char* operation, Site site, const Thread& exited) {
@@ -103,7 +104,7 @@ void Worker::run(Grid& grid, unsigned number) {
   admit(grid.shape.cooperative ? share : is_shuffled ? kShuffledBlocks : 1);
   thread_ = nullptr;
   if (Thread* first = choose()) {
-    start(*first, stacks_.take(stack_bytes_));
+    prepare(first->fiber, stacks_.take(stack_bytes_), run_threads);
     become(*first);
     switch_fiber(main_, first->fiber);  // back when there is nothing left to run
   }
@@ -141,12 +142,9 @@ void Worker::reclaim_stacks() {
 
 // ---------------------------------------------------------------------------- threads
 
-void Worker::start(Thread& thread, Stack stack) {
-  prepare(thread.fiber, stack, run_threads);
-}
-
 /// Where every stack begins: runs the current thread, and then whichever is next to begin.
-void Worker::run_threads() {
+void Worker::run_threads(Transfer transfer) {
+  finish_switch(transfer, nullptr);
   Worker& self = *current_worker;
   for (;;) {
     self.run_kernel();
@@ -199,21 +197,17 @@ void Worker::retire(Thread& thread) {
 
 /// A thread that exits must not be waited for.
 void Worker::check_exit(const Thread& thread) {
-  const Cta& cta = *thread.cta;
-  const auto awaits_lane = [&](const auto& collective) {
-    return collective->is_open() && (collective->mask >> thread.lane() & 1u) != 0;
-  };
-  const auto& collectives = thread.warp->collectives;
-  const bool is_awaited =
-      cta.barrier.arrived > 0 || std::any_of(collectives.begin(), collectives.end(), awaits_lane);
-  if (!is_awaited) return;
-  const auto waiting = std::find_if(cta.threads().begin(), cta.threads().end(),
-                                    [&](const Thread& other) { return other.awaits(thread); });
-  fail(describe_exit(*waiting));
+  const Barrier& barrier = thread.cta->barrier;
+  if (barrier.arrived > 0) fail(describe_exit(barrier.operation, barrier.site));
+  for (const auto& collective : thread.warp->collectives) {
+    const bool is_awaited = collective->is_open() && (collective->mask >> thread.lane() & 1u) != 0;
+    if (is_awaited) fail(describe_exit(collective->operation, collective->site));
+  }
 }
 
 void Worker::become(Thread& thread) {
   thread_ = &thread;
+  current_lane = thread.lane();
   threadIdx = thread.index;
   blockIdx = thread.cta->index;
 }
@@ -224,7 +218,9 @@ void Worker::suspend() {
   Thread& self = *thread_;
   Thread* next = choose();
   if (next == &self) return;
-  if (next->fiber.stack.bottom == nullptr) start(*next, stacks_.take(stack_bytes_));
+  if (next->fiber.stack.bottom == nullptr) {
+    prepare(next->fiber, stacks_.take(stack_bytes_), run_threads);
+  }
   become(*next);
   switch_fiber(self.fiber, next->fiber);
 }
@@ -238,7 +234,7 @@ void Worker::abandon() {
 /// The thread that runs next, or nullptr where none is left.
 Thread* Worker::choose() {
   if (resident_.empty()) return nullptr;
-  turn_ %= resident_.size();
+  if (turn_ >= resident_.size()) turn_ = 0;
   Cta& cta = *resident_[turn_];
   if (!cta.can_run()) fail(cta.describe_deadlock());
   ++ticks_;
@@ -247,7 +243,7 @@ Thread* Worker::choose() {
 
 /// Stays with a CTA as long as it gets on, since its stacks are in the cache.
 Thread* Worker::choose_in_order() {
-  if (!resident_[turn_]->can_advance()) turn_ = (turn_ + 1) % resident_.size();
+  if (!resident_[turn_]->can_advance() && ++turn_ == resident_.size()) turn_ = 0;
   Cta& cta = *resident_[turn_];
   const bool only_spinning = cta.ready.size() == cta.spinning;
   if (only_spinning && cta.unstarted() > 0) return &cta.start();
@@ -341,8 +337,8 @@ unsigned Worker::barrier(const char* operation, bool predicate, Site site) {
   }
   barrier.result = std::exchange(barrier.predicates, 0u);
   barrier.arrived = 0;
-  for (Thread& thread : own.threads()) {
-    if (thread.state == State::at_barrier) own.make_runnable(thread);
+  for (unsigned i = 0; i < own.size(); ++i) {
+    if (i != self.number) own.ready.push(i);
   }
   note_progress();
   if (is_shuffled) preempt();
@@ -440,11 +436,8 @@ void preempt_slowly() {
 void note_progress() {
   current_worker->note_progress();
 }
-unsigned lane() {
-  return current_worker->thread().lane();
-}
 AsyncCopies& async_copies() {
-  return current_worker->thread().copies;
+  return current_worker->cta().copies(current_worker->thread());
 }
 std::uint64_t ticks() {
   return current_worker->ticks();

@@ -65,7 +65,7 @@ class Worker {
   std::uint64_t ticks() { return ++ticks_; }
 
  private:
-  [[noreturn]] static void run_threads();
+  [[noreturn]] static void run_threads(Transfer transfer);
   void run_kernel();
   void admit(std::size_t count);
   bool begin_next(Cta& cta);
@@ -77,7 +77,6 @@ class Worker {
   Thread* choose_at_random();
   Thread& take(Cta& cta, std::uint64_t choice);
   void suspend();
-  void start(Thread& thread, Stack stack);
   void become(Thread& thread);
   [[noreturn]] void abandon();
   void reclaim_stacks();
