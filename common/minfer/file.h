@@ -50,8 +50,9 @@ class FileBytes {
 
   const std::byte* data() const { return data_; }
 
-  /// Gives back those pages that lie entirely within `n` bytes from `offset` on. A mapping reads
-  /// them again from the file when they are touched; of bytes that were read nothing is given back.
+  /// Gives back the pages that lie entirely within `n` bytes from `offset` on; where the kernel
+  /// maps a file in huge pages, it may give back a neighbour's as well. A mapping reads them again
+  /// from the file when they are touched; of bytes that were read nothing is given back.
   void release(std::uint64_t offset, std::uint64_t n) const;
 
  private:

@@ -37,12 +37,15 @@ struct Tensor {
 
 /// How a file's bytes are brought in.
 enum class ReadMode {
-  kMap,   ///< mmap: pages are read when they are touched, and can be given back
+  kMap,   ///< mmap: pages are read when they are touched, and can be given back. Whoever cuts the
+          ///< file short meanwhile ends this process by SIGBUS, as with any mapped file.
   kRead,  ///< read(2) into memory: for storage on which page faults are slow
 };
 
 /// A validated GGUF v3 (or v2) file: every size was checked before it was used, every tensor lies
-/// inside the file and overlaps no other.
+/// inside the file and overlaps no other. Its metadata are a copy, made while they were checked;
+/// only the tensors' data are mapped, so nobody who writes to the file can unsettle what was
+/// checked.
 class GgufFile {
  public:
   /// Opens and validates `path`. @throws FileError
