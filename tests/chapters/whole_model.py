@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs a chapter's program on small synthetic models and compares bits and tokens.
+
+    whole_model.py make FOLDER                     writes the models (needs numpy)
+    whole_model.py check PROGRAM FOLDER --reference PROGRAM
+    whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules
+
+The committed hashes are in logits_hash.json; `check --update` writes PROGRAM's into it. Exit status:
+0 equal, 1 different, 77 skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HASHES = HERE / "logits_hash.json"
+MAKE_MODEL = HERE.parents[1] / "tools" / "make_model"
+SEEDS = range(1, 9)
+SM_COUNTS = (1, 8, 132)
+NO_GPU = ("there is no NVIDIA GPU", "no NVIDIA driver")
+
+
+class Skip(Exception):
+    """The test can't be run here, and why."""
+
+
+@dataclass
+class Forced:
+    """What a program says under teacher forcing: argmax and margin of each position, and the hash."""
+
+    predictions: dict[int, tuple[int, float]]
+    hash: str
+
+
+def slug(program: Path) -> str:
+    return program.name.removesuffix("-emulated")
+
+
+def run(program: Path, arguments: list[str], **environment: str) -> str:
+    """What the program prints; its failure is ours."""
+    done = subprocess.run(
+        [str(program), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        if any(words in done.stderr for words in NO_GPU):
+            raise Skip(done.stderr.strip().splitlines()[-1])
+        raise RuntimeError(f"{program.name} {' '.join(arguments)}: exit status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def force(program: Path, model: Path, ids: list[int], prompt: int, **environment: str) -> Forced:
+    """The ids after the first `prompt` forced, through the specification's form MODEL N IDS."""
+    output = run(program, [str(model), "0", *map(str, ids)], TEACHER=str(prompt), **environment)
+    *lines, last = output.splitlines()
+    predictions = {}
+    for line in lines:
+        position, best, margin = line.split()
+        predictions[int(position)] = (int(best), float(margin))
+    word, value, _, rows = last.split()
+    if word != "logits-hash" or int(rows) != len(ids) - prompt + 1 or len(predictions) != int(rows):
+        raise RuntimeError(f"{program.name}: {last!r} after {len(lines)} lines; expected the hash of "
+                           f"{len(ids) - prompt + 1} rows")
+    return Forced(predictions, value)
+
+
+def generate(program: Path, model: Path, ids: list[int], n: int) -> list[int]:
+    """n tokens after these ids, greedily."""
+    output = run(program, ["--print-ids", "--ignore-eos", str(model), str(n), *map(str, ids)])
+    return [int(word) for word in output.split()]
+
+
+def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[str], update: bool) -> list[str]:
+    """What is wrong with a program: hashes, tokens against the reference, decoding against forcing."""
+    problems = []
+    name = slug(program)
+    tolerance = data["tolerances"][name]
+    committed = data["hashes"].setdefault(name, {})
+    for model_name in cases or data["cases"]:
+        case = data["cases"][model_name]
+        model, ids, prompt = model_path(folder, model_name), case["ids"], case["prompt"]
+
+        forced = force(program, model, ids, prompt)
+        if update:
+            committed[model_name] = forced.hash
+        elif forced.hash != committed.get(model_name):
+            problems.append(f"{model_name}: logits hash {forced.hash}, committed {committed.get(model_name)}")
+
+        expected = force(reference, model, ids, prompt)
+        for position, (best, margin) in expected.predictions.items():
+            found, found_margin = forced.predictions[position]
+            if found != best and margin > tolerance:
+                problems.append(f"{model_name}: position {position}: token {found}; the reference has "
+                                f"{best}, by {margin}")
+            if found == best and not abs(found_margin - margin) <= tolerance:
+                problems.append(f"{model_name}: position {position}: margin {found_margin}; the reference "
+                                f"has {margin}, tolerance {tolerance}")
+
+        answer = generate(program, model, ids[:prompt], case["generate"])
+        again = force(program, model, ids[:prompt] + answer[:-1], prompt)
+        if answer != [best for best, _ in again.predictions.values()]:
+            problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
+                            f"{[best for best, _ in again.predictions.values()]}")
+
+        for same in data["same_bits"].get(name, []):
+            found = force(program, model, ids, prompt, **same["environment"]).hash
+            wanted = data["hashes"].get(same["as"], {}).get(model_name)
+            if found != wanted:
+                problems.append(f"{model_name}: with {same['environment'] or 'no option'} the logits hash is "
+                                f"{found}; expected {wanted}, that of {same['as']}")
+    return problems
+
+
+def schedules(program: Path, folder: Path, data: dict) -> list[str]:
+    """What changes when blocks run in another order, or on more or fewer SMs: nothing may."""
+    problems = []
+    case = data["schedules"]
+    model = model_path(folder, case["model"])
+    expected = force(program, model, case["ids"], case["prompt"]).hash
+    runs = [{"MINFER_EMULATOR_SEED": str(seed)} for seed in SEEDS]
+    runs += [{"MINFER_EMULATOR_SMS": str(count)} for count in SM_COUNTS]
+    for variables in runs:
+        found = force(program, model, case["ids"], case["prompt"], **variables).hash
+        if found != expected:
+            problems.append(f"{variables}: logits hash {found}, without {expected}")
+    return problems
+
+
+def model_path(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.gguf"
+    if not path.is_file():
+        raise Skip(f"{path} is missing: making it needs numpy")
+    return path
+
+
+def make(folder: Path, data: dict) -> None:
+    try:
+        import numpy  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise Skip(f"{sys.executable} has no numpy, which tools/make_model needs") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in {*data["cases"], data["schedules"]["model"]}:
+        subprocess.run([sys.executable, str(MAKE_MODEL), str(folder / f"{name}.gguf"), "--preset", name], check=True)
+
+
+def to_text(data: dict) -> str:
+    """JSON whose innermost lists and objects take a line each, for people and for diffs."""
+    def one_line(match: re.Match) -> str:
+        words = re.sub(r"\s+", " ", match[0])
+        return f"{words[0]}{words[1:-1].strip()}{words[-1]}"
+
+    text = json.dumps(data, indent=2)
+    return re.sub(r"[\[{][^{}\[\]]*[\]}]", one_line, text) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("make", "check", "schedules"))
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models instead of all")
+    parser.add_argument("--update", action="store_true")
+    options = parser.parse_args()
+    data = json.loads(HASHES.read_text(encoding="utf-8"))
+    try:
+        if options.command == "make":
+            make(options.paths[0], data)
+            return 0
+        program, folder = options.paths
+        if options.command == "check":
+            problems = check(program, options.reference, folder, data, options.cases, options.update)
+        else:
+            problems = schedules(program, folder, data)
+    except Skip as reason:
+        print(f"skipped: {reason}")
+        return 77
+    if options.update:
+        HASHES.write_text(to_text(data), encoding="utf-8")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
