@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// The same file in every chapter: the command line, over the chapter's engine.
+#include "engine.h"
+
+#include <minfer/cli.h>
+
+int main(int argc, char** argv) {
+  return minfer::run_cli(argc, argv, minfer::engine_info(), &minfer::make_engine);
+}

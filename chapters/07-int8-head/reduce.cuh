@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+//
+// What several kernels share: sums and maxima over a block or a warp, and the two largest of a set.
+// No order here depends on how many blocks run at once: which thread adds what is set by the shape.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <minfer/engine.h>
+#include <minfer/math.h>
+
+#include "cuda/launch.h"
+#include "cuda/shared.h"
+
+namespace minfer {
+
+inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel says otherwise
+inline constexpr std::uint32_t kWarps = kThreads / 32;
+
+constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
+  return (a + b - 1) / b;
+}
+
+/// The sum of one value a thread over the block, as a binary tree, to all threads.
+/// @pre blockDim.x == kThreads; every thread calls it, and a kernel calls it once
+__device__ inline float block_sum(float value) {
+  static_assert((kThreads & (kThreads - 1)) == 0, "the tree halves its width");
+  MINFER_SHARED(float, partial, [kThreads]);
+  partial[threadIdx.x] = value;
+  __syncthreads();  // every thread wrote its value; the tree's first level reads two
+  for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
+    if (threadIdx.x < width) partial[threadIdx.x] += partial[threadIdx.x + width];
+    __syncthreads();  // this level's sums are written; the next level reads them
+  }
+  return partial[0];
+}
+
+/// The largest of one value a thread over the block, to all threads.
+/// @pre blockDim.x == kThreads; every thread calls it, and a kernel calls it once
+__device__ inline float block_max(float value) {
+  MINFER_SHARED(float, largest, [kThreads]);
+  largest[threadIdx.x] = value;
+  __syncthreads();  // every thread wrote its value; the tree's first level reads two
+  for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
+    if (threadIdx.x < width) {
+      largest[threadIdx.x] = max_f32(largest[threadIdx.x], largest[threadIdx.x + width]);
+    }
+    __syncthreads();  // this level is written; the next level reads it
+  }
+  return largest[0];
+}
+
+/// The sum of one value a lane over the warp, to all lanes: pairs 16 lanes apart, then 8, 4, 2, 1.
+/// @pre every lane of the warp calls it
+__device__ inline float warp_sum(float value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+/// The largest of one value a lane over the warp, to all lanes.
+/// @pre every lane of the warp calls it
+__device__ inline float warp_max(float value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = max_f32(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
+/// The two largest logits of a set, and whose the largest is.
+struct Top2 {
+  float first;
+  float second;
+  Token id;  ///< of the first; -1: none yet
+};
+
+/// Puts two sets together. The result depends on the sets alone, not on the order of merging: equal
+/// logits go to the lower id.
+__device__ inline Top2 merge(const Top2& a, const Top2& b) {
+  const bool a_wins =
+      b.id < 0 || (a.id >= 0 && (a.first > b.first || (a.first == b.first && a.id < b.id)));
+  const Top2& winner = a_wins ? a : b;
+  const Top2& loser = a_wins ? b : a;
+  return {winner.first, max_f32(winner.second, loser.first), winner.id};
+}
+
+}  // namespace minfer
