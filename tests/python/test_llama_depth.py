@@ -2,7 +2,10 @@
 """tools/llama_depth over programs that stand in for llama.cpp's."""
 
 import hashlib
+import importlib.machinery
+import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,8 +65,19 @@ def test_a_record_for_each_depth_and_kind(programs):
     assert first["machine"] == {"cpu": "C", "gpu": "G", "backend": "CUDA"}
     assert first["model"] == {"file": "model.gguf", "bytes": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
     assert last["model"]["sha256"] == hashlib.sha256(b"weightsrequantized").hexdigest()
+    assert (first["commit"], first["source"]) == ("abc", "built elsewhere")
     assert first["invocation"][:3] == ["llama-bench", "-m", "model.gguf"]
     assert str(programs.parent) not in done.stdout
+
+
+def test_what_is_built_here_is_named_by_its_package(programs, monkeypatch):
+    loader = importlib.machinery.SourceFileLoader("llama_depth", str(TOOL))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("llama_depth", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "output_of", lambda command: f"{programs}\n")
+    options = module.parse(["--model", "m", "--cuda", "90"])
+    assert module.find_programs(options) == programs
+    assert re.fullmatch(r"llama-cpp-python \d+\.\d+\.\d+", module.source_of(options))
 
 
 def test_the_table_is_for_a_person(programs):
