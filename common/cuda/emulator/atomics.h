@@ -59,19 +59,19 @@ T atomicCAS(T* address, minfer::emulator::NotDeduced<T> compare,
 }
 
 // atomicInc and atomicDec wrap at `v`, as CUDA has them.
-#define MINFER_EMULATOR_ATOMIC(name, expression)                                               \
-  template <class T>                                                                           \
-  T name(T* address, minfer::emulator::NotDeduced<T> v) {                                      \
-    return minfer::emulator::atomic_update(address,                                            \
-                                           [=](T old) { return static_cast<T>(expression); }); \
-  }                                                                                            \
-  template <class T>                                                                           \
-  T name##_block(T* address, minfer::emulator::NotDeduced<T> v) {                              \
-    return name(address, v);                                                                   \
-  }                                                                                            \
-  template <class T>                                                                           \
-  T name##_system(T* address, minfer::emulator::NotDeduced<T> v) {                             \
-    return name(address, v);                                                                   \
+#define MINFER_EMULATOR_ATOMIC(name, expression)                                      \
+  template <class T>                                                                  \
+  T name(T* address, minfer::emulator::NotDeduced<T> v) {                             \
+    return minfer::emulator::atomic_update(                                           \
+        address, [=]([[maybe_unused]] T old) { return static_cast<T>(expression); }); \
+  }                                                                                   \
+  template <class T>                                                                  \
+  T name##_block(T* address, minfer::emulator::NotDeduced<T> v) {                     \
+    return name(address, v);                                                          \
+  }                                                                                   \
+  template <class T>                                                                  \
+  T name##_system(T* address, minfer::emulator::NotDeduced<T> v) {                    \
+    return name(address, v);                                                          \
   }
 MINFER_EMULATOR_ATOMIC(atomicAdd, static_cast<std::make_unsigned_t<T>>(old) +
                                       static_cast<std::make_unsigned_t<T>>(v))
