@@ -332,6 +332,12 @@ def test_a_part_that_is_the_whole_is_only_checked(place, content):
     assert place.hub.fetches() == []
 
 
+def test_a_part_longer_than_the_whole_is_dropped(place, content):
+    _leave_partial(place, content + b"more", hashlib.sha256(content).hexdigest())
+    path, _ = place.succeeds("first")
+    assert path.read_bytes() == content
+
+
 def test_a_bad_part_is_found_out(place, content):
     _leave_partial(place, b"x" + content[1:1000], hashlib.sha256(content).hexdigest())
     assert "removed, fetch it again" in place.fails("first")
