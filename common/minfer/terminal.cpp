@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <minfer/terminal.h>
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -92,6 +93,21 @@ SigintBlock::~SigintBlock() {
   mask_sigint(SIG_UNBLOCK);
 }
 
+namespace {
+
+/// Waits until standard input has something to read, or Ctrl-C was pressed. SIGINT is let through
+/// nowhere but inside ppoll(): one that came just before a plain read() would be slept over.
+void wait_for_input() {
+  const SigintBlock blocked;
+  sigset_t waiting;
+  pthread_sigmask(SIG_SETMASK, nullptr, &waiting);
+  sigdelset(&waiting, SIGINT);
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  if (!InterruptGuard::requested()) ppoll(&input, 1, nullptr, &waiting);
+}
+
+}  // namespace
+
 LineReader::Result LineReader::read(std::string& line) {
   for (;;) {
     const std::size_t newline = buffer_.find('\n');
@@ -99,6 +115,11 @@ LineReader::Result LineReader::read(std::string& line) {
       line = buffer_.substr(0, newline);
       buffer_.erase(0, newline + 1);
       return Result::kLine;
+    }
+    wait_for_input();
+    if (InterruptGuard::requested()) {
+      buffer_.clear();  // the terminal drops the line as well
+      return Result::kInterrupted;
     }
     char chunk[4096];
     const ssize_t got = ::read(STDIN_FILENO, chunk, sizeof chunk);
@@ -111,9 +132,6 @@ LineReader::Result LineReader::read(std::string& line) {
       return Result::kLine;
     } else if (errno != EINTR) {
       fail_input();
-    } else if (InterruptGuard::requested()) {
-      buffer_.clear();  // the terminal drops the line as well
-      return Result::kInterrupted;
     }
   }
 }
