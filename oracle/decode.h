@@ -55,13 +55,18 @@ template <>
 inline constexpr int kGroups<BlockQ6_K> = 8;
 
 /// w[j] = values 8j .. 8j+7 of the block's group.
+///
+/// d * (q - 8) is computed as q * d - 8d in one fused operation: an fp16 scale times a small
+/// integer has at most 16 bits, so either way is exact. It is an instruction less, and a tenth of
+/// the speed.
 inline void decode(const BlockQ4_0& block, int /*group*/, F32x8 (&w)[4]) {
-  const F32x8 d = broadcast(from_f16(block.d));
-  const F32x8 eight = broadcast(8.0f);
+  const float scale = from_f16(block.d);
+  const F32x8 d = broadcast(scale);
+  const F32x8 offset = broadcast(-8.0f * scale);
   for (int j = 0; j < 2; ++j) {
     const Bytes8 pairs = load_bytes(block.qs + 8 * j);
-    w[j] = mul(d, sub(floats(pairs & in_each_byte(0x0f)), eight));
-    w[j + 2] = mul(d, sub(floats((pairs >> 4) & in_each_byte(0x0f)), eight));
+    w[j] = fma(floats(pairs & in_each_byte(0x0f)), d, offset);
+    w[j + 2] = fma(floats((pairs >> 4) & in_each_byte(0x0f)), d, offset);
   }
 }
 
@@ -83,14 +88,15 @@ inline Bytes8 fifth_bits(std::uint8_t bits) {
 }
 
 inline void decode(const BlockQ5_0& block, int /*group*/, F32x8 (&w)[4]) {
-  const F32x8 d = broadcast(from_f16(block.d));
-  const F32x8 sixteen = broadcast(16.0f);
+  const float scale = from_f16(block.d);
+  const F32x8 d = broadcast(scale);
+  const F32x8 offset = broadcast(-16.0f * scale);
   for (int j = 0; j < 2; ++j) {
     const Bytes8 pairs = load_bytes(block.qs + 8 * j);
     const Bytes8 low = (pairs & in_each_byte(0x0f)) | fifth_bits(block.qh[j]);
     const Bytes8 high = ((pairs >> 4) & in_each_byte(0x0f)) | fifth_bits(block.qh[j + 2]);
-    w[j] = mul(d, sub(floats(low), sixteen));
-    w[j + 2] = mul(d, sub(floats(high), sixteen));
+    w[j] = fma(floats(low), d, offset);
+    w[j + 2] = fma(floats(high), d, offset);
   }
 }
 
