@@ -475,3 +475,10 @@ def test_the_presets_are_valid():
     result = subprocess.run(["cmake", "--list-presets"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert re.findall(r'^  "([a-z-]+)"', result.stdout, re.M) == ["cpu", "asan", "jetson-orin", "desktop", "ci"]
+
+
+def test_the_readme_maps_the_chapters_that_are_here():
+    rows = re.findall(r"^\| \[?(\d\d-[a-z0-9-]+)\S* \|.*\| (\w+) \|$", (ROOT / "README.md").read_text(), re.M)
+    assert [name for name, _ in rows] == sorted(name for name, _ in rows)
+    assert [name for name, state in rows if state == "here"] == [c.folder for c in chapters.discover()]
+    assert {state for _, state in rows} <= {"here", "planned"}
