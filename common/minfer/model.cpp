@@ -41,7 +41,7 @@ class ConfigReader {
 
   ModelConfig read() {
     check_architecture();
-    check_plain_rope();
+    check_nothing_else();
     ModelConfig c;
     c.n_layers = positive("block_count");
     c.d_model = dimension("embedding_length");
@@ -84,8 +84,9 @@ class ConfigReader {
 
   std::uint32_t dimension(const std::string& name) const {
     const std::uint32_t value = positive(name);
-    if (value % kBlock != 0)
+    if (value % kBlock != 0) {
       fail(name, "is " + std::to_string(value) + ", expected a multiple of 32");
+    }
     if (value > kMaxDimension) {
       fail(name, "is " + std::to_string(value) + ", expected no more than " +
                      std::to_string(kMaxDimension));
@@ -129,7 +130,7 @@ class ConfigReader {
   }
 
   /// What the forward pass does not do: stretched RoPE, attention in windows or to the future.
-  void check_plain_rope() const {
+  void check_nothing_else() const {
     if (has("rope.scaling.type")) {
       const std::string type = file_.get_string(key("rope.scaling.type"));
       if (type != "none") fail("rope.scaling.type", "is " + quoted(type) + ", expected \"none\"");
@@ -358,8 +359,8 @@ void Model::requantize_matrices() {
   }
   const TensorType head = lm_head_.type;
   if (head != TensorType::kQ4_0 && head != TensorType::kQ6_K && head != TensorType::kQ8_0) {
-    requantize(lm_head_, TensorType::kQ8_0,
-               pool);  // its source stays: it may be the embedding as well
+    // Its source keeps its pages: it may be the token embedding as well.
+    requantize(lm_head_, TensorType::kQ8_0, pool);
   }
 }
 
