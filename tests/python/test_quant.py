@@ -2,6 +2,7 @@
 """The block formats and the reader against the gguf package, through tests/gguf/gguf_tool.cpp."""
 
 import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -64,6 +65,19 @@ def numbers(kind):
     return np.where(generator.random(N) < 0.02, special, normal)
 
 
+def is_x86_64():
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def has_finite_quotients(rows, name):
+    """Which blocks never convert a NaN or an infinity to an integer: what numpy makes of those is the processor's
+    choice, and minfer's on every machine is that of x86-64."""
+    with np.errstate(all="ignore"):
+        extreme = np.abs(rows).max(axis=1)
+        scale = extreme / np.float32({"Q4_0": 8, "Q8_0": 127}[name])
+        return np.isfinite(extreme) & ((scale == 0) | np.isfinite(1 / scale))
+
+
 @pytest.mark.parametrize("kind", ("normal", "any bits", "any magnitude", "ties", "denormal", "special"))
 @pytest.mark.parametrize("name", ("Q4_0", "Q8_0"))
 def test_quantize(name, kind):
@@ -76,7 +90,8 @@ def test_quantize(name, kind):
     scales = [np.ascontiguousarray(blocks[:, :2]).view(np.float16)[:, 0] for blocks in (found, expected)]
     same_bits = scales[0].view(np.uint16) == scales[1].view(np.uint16)
     assert np.all(same_bits | (np.isnan(scales[0]) & np.isnan(scales[1])))
-    assert np.array_equal(found[:, 2:], expected[:, 2:])
+    compared = np.full(len(found), True) if is_x86_64() else has_finite_quotients(values.reshape(-1, 32), name)
+    assert np.array_equal(found[compared, 2:], expected[compared, 2:])
 
 
 def check_tensors(path):
