@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -46,9 +47,9 @@ def slug(program: Path) -> str:
 
 
 def run(program: Path, arguments: list[str], **environment: str) -> str:
-    """What the program prints; its failure is ours."""
+    """What the program prints; its failure is ours. MINFER_RUN_WITH runs programs for another processor."""
     done = subprocess.run(
-        [str(program), *arguments],
+        [*shlex.split(os.environ.get("MINFER_RUN_WITH", "")), str(program), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

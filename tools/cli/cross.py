@@ -8,13 +8,19 @@ import shutil
 from pathlib import Path
 
 from cli import build
-from cli.console import run_logged, say
+from cli.console import quoted, run_logged, say
 from minfer_tools.errors import Failure
 
 PACKAGES = ("catch2", "libboost-context-dev", "libcli11-dev", "libxxhash-dev",
             "nlohmann-json3-dev")
 # Of what those depend on: the C and C++ libraries come with the cross compiler.
 UNPACKED = ("catch2", "libboost", "libcli11", "libxxhash", "nlohmann")
+
+
+def run_with() -> str:
+    """The command that runs a program of that architecture here."""
+    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    return quoted([qemu, "-L", "/usr/aarch64-linux-gnu"])
 
 
 def sysroot(install: bool = True) -> Path:

@@ -254,7 +254,7 @@ def aarch64(session: Session) -> None:
     place.configure(again=True)
     place.build()
     ctest(session, place, "aarch64", ["-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"],
-          build.jobs())
+          build.jobs(), {"MINFER_RUN_WITH": cross.run_with()})
 
 
 def report(session: Session) -> None:
