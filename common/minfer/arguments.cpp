@@ -272,6 +272,8 @@ void check(Arguments& arguments, const EngineInfo& info) {
     throw UsageError("tokenize: give a TEXT, or - for standard input");
   }
   if (arguments.command == Command::kDetokenize && !arguments.ids) arguments.ids.emplace();
+  // RAWIDS in the environment is about `run`: a conversation is text.
+  if (arguments.command == Command::kChat) arguments.print_ids = false;
   if (arguments.special && prompted && !arguments.raw) throw UsageError("--special: needs --raw");
   if (arguments.command == Command::kDump &&
       std::find(info.ops.begin(), info.ops.end(), arguments.op) == info.ops.end()) {

@@ -8,6 +8,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -46,10 +49,19 @@ class SignalsBlocked {
 struct ThreadPool::Impl {
   explicit Impl(unsigned threads) {
     const SignalsBlocked blocked;  // the new threads inherit the mask
-    for (unsigned i = 1; i < threads; ++i) workers.emplace_back([this] { work(); });
+    workers.reserve(threads);
+    try {
+      for (unsigned i = 1; i < threads; ++i) workers.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      end_workers();
+      throw std::runtime_error("cannot start " + std::to_string(threads) +
+                               " threads: " + error.what());
+    }
   }
 
-  ~Impl() {
+  ~Impl() { end_workers(); }
+
+  void end_workers() {
     stop = true;
     generation.fetch_add(1);
     notify();

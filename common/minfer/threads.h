@@ -11,6 +11,7 @@ namespace minfer {
 class ThreadPool {
  public:
   /// @param threads how many work at a loop, the caller among them; 0: one a core
+  /// @throws std::runtime_error when the system does not let it have that many
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

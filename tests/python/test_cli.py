@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -36,10 +37,12 @@ def model(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def n_tokens(model) -> int:
-    """How many real tokens the model has, as the program says it."""
-    refusal = program("detokenize", "--model", model, "2000000000").stderr
-    return int(re.search(r"the model's tokens are 0 to (\d+)", refusal)[1]) + 1
+def slow_model(tmp_path_factory) -> Path:
+    """A model that takes milliseconds a token, to be interrupted."""
+    path = tmp_path_factory.mktemp("cli") / "slow.gguf"
+    shape = {"n_layers": 32, "d_ff": 1024, "context": 32768}
+    synthetic.make(path, synthetic.overridden(synthetic.PRESETS["tiny-a"], shape))
+    return path
 
 
 def program(*words, stdin: str | None = None, env: dict | None = None, **kwargs):
@@ -206,6 +209,20 @@ def test_an_option_it_has_is_checked_in_the_environment(model):
     refused(program(model, 1, 1, env={"TEACHER": "x"}), 2, "--teacher: found 'x'")
 
 
+def test_variables_of_other_commands_leave_a_conversation_alone(model):
+    words = ("chat", "--model", model, "-n", 6)
+    expected = program(*words, stdin="hi\n").stdout
+    assert program(*words, stdin="hi\n", env={"RAWIDS": "1", "TEACHER": "1"}).stdout == expected
+
+
+def test_more_threads_than_memory_has_room_for_are_refused(model):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    refused(program("run", "--model", model, "--threads", 1024, "hi", preexec_fn=limit), 1,
+            "cannot start 1024 threads")
+
+
 # --- lengths
 
 
@@ -343,8 +360,8 @@ def start(*words, **kwargs):
                             env=CLEAN, **kwargs)
 
 
-def test_ctrl_c_stops_an_answer_with_the_figures(model):
-    running = start("run", "--model", model, "--ignore-eos", "-c", 1000000, "--print-ids", "hi",
+def test_ctrl_c_stops_an_answer_with_the_figures(slow_model):
+    running = start("run", "--model", slow_model, "--ignore-eos", "-c", 1000000, "--print-ids", "hi",
                     stdin=subprocess.DEVNULL)
     assert running.stdout.read(1)
     running.send_signal(signal.SIGINT)
@@ -354,13 +371,9 @@ def test_ctrl_c_stops_an_answer_with_the_figures(model):
     assert b"decode: " in err and b"interrupted" in err
 
 
-def test_ctrl_c_is_heard_during_a_long_prompt(tmp_path):
-    # A model that takes far longer for this prompt than the test waits.
-    path = tmp_path / "slow.gguf"
-    shape = synthetic.overridden(synthetic.PRESETS["tiny-a"], {"n_layers": 24, "context": 32768})
-    synthetic.make(path, shape)
-    prompt = " ".join(str(i % 50) for i in range(30000))
-    running = start("run", "--model", path, "-c", 32768, "--threads", 1, "--prompt-ids", prompt,
+def test_ctrl_c_is_heard_during_a_long_prompt(slow_model):
+    prompt = " ".join(str(i % 50) for i in range(30000))  # a minute and more
+    running = start("run", "--model", slow_model, "-c", 32768, "--threads", 1, "--prompt-ids", prompt,
                     stdin=subprocess.DEVNULL)
     while b"ready in" not in running.stderr.readline():
         pass
@@ -453,8 +466,8 @@ def test_chat_with_a_full_context_says_so_and_goes_on(model):
     assert re.search(r"the conversation has \d+ tokens, the context 60: /clear", result.stderr)
 
 
-def test_chat_ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves(model):
-    chat = Terminal("chat", "--model", model, "-c", 1000000, "--threads", 1)
+def test_chat_ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves(slow_model):
+    chat = Terminal("chat", "--model", slow_model, "-c", 1000000, "--threads", 1)
     chat.wait_for("ready in")
     chat.wait_for("\n> ")
     chat.type("\x03")
