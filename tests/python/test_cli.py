@@ -473,8 +473,8 @@ def test_chat_ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves(slow_model):
     chat.type("\x03")
     chat.wait_for("Ctrl-C once more or Ctrl-D leaves")
     chat.wait_for("\n> ")
-    chat.type("hello\n")  # a message in between: the next Ctrl-C at the prompt is a first one again
-    chat.wait_for("hello\r\n")
+    chat.type("story\n")  # a message in between: the next Ctrl-C at the prompt is a first one again
+    chat.wait_for("story\r\n")
     time.sleep(0.1)
     chat.type("\x03")
     assert "interrupted" in chat.wait_for("\n> ")
