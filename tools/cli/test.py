@@ -88,13 +88,13 @@ def test(arguments: argparse.Namespace) -> int:
     session.stage("set-up", lambda: set_up(session, thorough))
     if not session.tally.failed:
         session.stage("build", lambda: build_all(session))
-    if not session.tally.failed:
+    if not session.tally.failed:  # else nothing is built that could be tested
         for label in labels:
             session.stage(label, lambda label=label: run_label(session, label))
-    if thorough and not session.tally.failed:
-        session.stage("sanitizers", lambda: sanitizers(session))
-        session.stage("fuzz", lambda: fuzz(session))
-        session.stage("aarch64", lambda: aarch64(session))
+        if thorough:
+            session.stage("sanitizers", lambda: sanitizers(session))
+            session.stage("fuzz", lambda: fuzz(session))
+            session.stage("aarch64", lambda: aarch64(session))
     report(session)
     return session.tally.status
 
