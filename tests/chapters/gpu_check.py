@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Checks and times the GPU chapters from prebuilt programs, and writes what it found as JSON.
+
+Needs nothing but Python's standard library, so that it runs on a machine that has a GPU and little
+else: the programs, the models and this repository's tests/ are enough. A model that is not there is
+left out, by name.
+
+    gpu_check.py --build build --models models --out check.json
+    gpu_check.py --build build --models models --parts tg128 --chapters dp4a int8-head
+
+Models, by file name: tiny-a .. tiny-d (tools/make_model --preset), coder-0.5b and coder-1.5b (the real
+weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
+
+  kernels    test-kernels-CHAPTER: every kernel against the oracle
+  small      the small models: committed hashes, tokens
+  reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes
+  tg128      128 tokens after a short prompt, chapters interleaved; tok/s of each run
+  bench      bench-kernels-CHAPTER: each kernel by itself, with its traffic
+
+Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+
+import whole_model  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+PARTS = ("kernels", "small", "reference", "tg128", "bench")
+REFERENCES = {
+    "coder-0.5b": HERE.parent / "reference" / "llama_cpp_0.5b.json",
+    "coder-1.5b": HERE.parent / "reference" / "llama_cpp_1.5b.json",
+}
+TIMED = ("coder-0.5b", "coder-1.5b", "0.5b", "1.5b", "3b")
+#: What bench-kernels takes: d_model, d_ff, heads, K/V heads, head_dim, the head's type.
+SHAPES = {
+    "0.5b": (896, 4864, 14, 2, 64, "Q8_0"),
+    "1.5b": (1536, 8960, 12, 2, 128, "Q6_K"),
+    "3b": (2048, 11008, 16, 2, 128, "Q6_K"),
+}
+BENCH_POSITION = 128
+#: Chapters whose activations are fp32: every token is the reference's. The others may differ where the
+#: reference's own margin is at most this, in at most 2 % of the predictions, and not in a first run of 20.
+NEAR_TIE, LEAST_AGREEMENT, FIRST = 0.25, 0.98, 20
+EXACT = ("naive", "warp-gemv", "cuda-graph")
+SHORT_PROMPT = [40, 1079, 264, 1273, 315, 4378, 13]
+
+
+class Check:
+    """One run: where things are, and what was found so far."""
+
+    def __init__(self, options: argparse.Namespace, data: dict) -> None:
+        self.build, self.models, self.rounds = options.build, options.models, options.rounds
+        self.data = data
+        self.chapters = options.chapters or list(data["tolerances"])
+        self.found: dict = {"machine": machine(), "left_out": []}
+        self.problems: list[str] = []
+        self.started = time.monotonic()
+
+    def say(self, line: str) -> None:
+        print(f"[{time.monotonic() - self.started:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+    def program(self, name: str) -> Path | None:
+        path = self.build / name
+        if path.is_file():
+            return path
+        self.found["left_out"].append(str(path))
+        return None
+
+    def model(self, name: str) -> Path | None:
+        path = self.models / f"{name}.gguf"
+        if path.is_file():
+            return path
+        if str(path) not in self.found["left_out"]:
+            self.found["left_out"].append(str(path))
+        return None
+
+    def problem(self, line: str) -> None:
+        self.problems.append(line)
+        self.say(f"WRONG: {line}")
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def kernels(self) -> dict:
+        result = {}
+        for chapter in self.chapters:
+            program = self.program(f"test-kernels-{chapter}")
+            if program is None:
+                continue
+            done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=300)
+            result[chapter] = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "no output"
+            self.say(f"kernels of {chapter}: {result[chapter]}")
+            if done.returncode != 0:
+                self.problem(f"kernels of {chapter}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        return result
+
+    def small(self) -> dict:
+        result = {}
+        reference = self.program("reference")
+        for chapter in self.chapters:
+            program = self.program(chapter)
+            if program is None or reference is None:
+                continue
+            problems = whole_model.check(program, reference, self.models, self.data, [], False)
+            result[chapter] = "equal" if not problems else problems
+            self.say(f"small models, {chapter}: {result[chapter]}")
+            for line in problems:
+                self.problem(f"{chapter}: {line}")
+        return result
+
+    def reference(self) -> dict:
+        result: dict = {}
+        for name, file in REFERENCES.items():
+            model = self.model(name)
+            if model is None:
+                continue
+            cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
+            hashes: dict[str, list[str]] = {}
+            for chapter in self.chapters:
+                program = self.program(chapter)
+                if program is not None:
+                    found = self.against_reference(program, model, cases)
+                    result.setdefault(name, {})[chapter] = found
+                    hashes[chapter] = found["logits_hash"]
+            for chapter, same in self.data["same_bits"].items():
+                for entry in same:
+                    if chapter in hashes and entry["as"] in hashes:
+                        self.same_bits(name, model, cases, chapter, entry, hashes)
+        return result
+
+    def against_reference(self, program: Path, model: Path, cases: list[dict]) -> dict:
+        """Every prediction along the reference's own answer, compared with the answer."""
+        misses, hashes, predictions, first_equal = [], [], 0, True
+        begin = time.monotonic()
+        for number, case in enumerate(cases):
+            prompt, answer, margins = case["prompt_ids"], case["f32"]["ids"], case["f32"]["top2_margin"]
+            forced = whole_model.force(program, model, prompt + answer[:-1], len(prompt))
+            hashes.append(forced.hash)
+            predictions += len(answer)
+            for i, (found, margin) in enumerate(forced.predictions.values()):
+                if found != answer[i]:
+                    misses.append({"case": number, "token": i, "found": found, "expected": answer[i],
+                                   "margin": margin, "reference_margin": margins[i]})
+                    first_equal = first_equal and i >= FIRST
+        agreement = 1 - len(misses) / predictions
+        self.say(f"{model.stem}, {program.name}: {predictions - len(misses)} of {predictions} predictions equal, "
+                 f"{time.monotonic() - begin:.1f} s")
+        if program.name in EXACT and misses:
+            self.problem(f"{model.stem}, {program.name}: {len(misses)} tokens are not the reference's: {misses[:3]}")
+        if agreement < LEAST_AGREEMENT:
+            self.problem(f"{model.stem}, {program.name}: {agreement:.2%} agreement, expected {LEAST_AGREEMENT:.0%}")
+        if not first_equal:
+            self.problem(f"{model.stem}, {program.name}: a token of the first {FIRST} is not the reference's")
+        for miss in misses:
+            if not miss["reference_margin"] <= NEAR_TIE:
+                self.problem(f"{model.stem}, {program.name}: no near tie: {miss}")
+        return {"predictions": predictions, "agreement": agreement, "first_tokens_equal": first_equal,
+                "misses": misses, "logits_hash": hashes}
+
+    def same_bits(self, name: str, model: Path, cases: list[dict], chapter: str, entry: dict, hashes: dict) -> None:
+        for number, case in enumerate(cases):
+            prompt, answer = case["prompt_ids"], case["f32"]["ids"]
+            found = hashes[chapter][number]
+            if entry["environment"]:
+                found = whole_model.force(self.build / chapter, model, prompt + answer[:-1], len(prompt),
+                                          **entry["environment"]).hash
+            if found != hashes[entry["as"]][number]:
+                self.problem(f"{name}, case {number}: {chapter} with {entry['environment']} has the logits hash "
+                             f"{found}; expected that of {entry['as']}, {hashes[entry['as']][number]}")
+        self.say(f"{name}: {chapter} with {entry['environment']} compared with {entry['as']}")
+
+    def tg128(self) -> dict:
+        """Chapters take turns, so that what drifts drifts for all of them."""
+        result: dict = {}
+        for name in TIMED:
+            model = self.model(name)
+            if model is None:
+                continue
+            samples: dict[str, list[float]] = {}
+            for _ in range(self.rounds):
+                for chapter in self.chapters:
+                    program = self.program(chapter)
+                    if program is not None:
+                        samples.setdefault(chapter, []).append(decode_rate(program, model))
+            result[name] = samples
+            self.say(f"tg128 {name}: " + ", ".join(f"{c} {max(s):.1f}" for c, s in samples.items()))
+        return result
+
+    def bench(self) -> dict:
+        result: dict = {}
+        for name, shape in SHAPES.items():
+            for chapter in self.chapters:
+                program = self.program(f"bench-kernels-{chapter}")
+                if program is None:
+                    continue
+                done = subprocess.run([str(program), *map(str, shape), str(BENCH_POSITION)],
+                                      capture_output=True, text=True, check=False, timeout=300)
+                if done.returncode != 0:
+                    self.problem(f"{program.name}: exit status {done.returncode}: {done.stderr.strip()}")
+                    continue
+                result.setdefault(name, {})[chapter] = [json.loads(line) for line in done.stdout.splitlines()]
+            self.say(f"kernels timed on the shapes of {name}")
+        return result
+
+
+def decode_rate(program: Path, model: Path) -> float:
+    """Tokens a second of 128 greedy tokens after a short prompt, as the program says it."""
+    done = subprocess.run(
+        [str(program), "--print-ids", "--ignore-eos", str(model), "128", *map(str, SHORT_PROMPT)],
+        env={**os.environ}, capture_output=True, text=True, check=True, timeout=600)
+    match = re.search(r"decode: 128 tokens in [\d.]+ s \(([\d.]+) tok/s\)", done.stderr)
+    if match is None:
+        raise RuntimeError(f"{program.name}: no decode figure in {done.stderr!r}")
+    return float(match[1])
+
+
+def machine() -> dict:
+    """The GPU and its driver, as nvidia-smi has them; empty where there is none."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw",
+             "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
+    except FileNotFoundError:
+        return {}
+    names = ("gpu", "driver", "sm_clock", "memory_clock", "temperature", "power")
+    return dict(zip(names, (word.strip() for word in done.stdout.split(","))))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="where the programs are")
+    parser.add_argument("--models", type=Path, required=True, help="where the models are")
+    parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--chapters", nargs="+", metavar="NAME", help="these instead of all")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each chapter in tg128 (5)")
+    options = parser.parse_args()
+    check = Check(options, json.loads(whole_model.HASHES.read_text(encoding="utf-8")))
+    for part in options.parts:
+        try:
+            check.found[part] = getattr(check, part)()
+        except (whole_model.Skip, RuntimeError, subprocess.SubprocessError) as error:
+            check.problem(f"{part}: {error}")
+        # Written after every part: a machine that is lent for minutes may go at any time.
+        check.found["problems"] = check.problems
+        options.out.write_text(json.dumps(check.found, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(check.problems)} problems; written to {options.out}")
+    return 1 if check.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
