@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::uint32_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint32_t kMaxThreads = 1024;
+constexpr std::uint32_t kMaxBenchTokens = 1U << 24;  // so that sums of a few can't overflow
+constexpr std::uint32_t kMaxRepetitions = 100000;
 
 /// A whole number from `low` to `high`. @throws UsageError naming `what`
 std::uint32_t whole_number(std::string_view what, std::string_view text, std::uint32_t low,
@@ -244,12 +246,59 @@ void add_dump(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   dump.callback([&] { arguments.command = Command::kDump; });
 }
 
+/// Adds an option whose value is whole numbers with commas between them.
+void add_counts(CLI::App& app, const char* flag, std::vector<std::uint32_t>& counts,
+                const char* help) {
+  app.add_option_function<std::string>(
+         flag,
+         [flag, &counts](const std::string& text) {
+           counts.clear();
+           for (std::size_t begin = 0; begin <= text.size();) {
+             const std::size_t end = std::min(text.find(',', begin), text.size());
+             counts.push_back(
+                 whole_number(flag, text.substr(begin, end - begin), 0, kMaxBenchTokens));
+             begin = end + 1;
+           }
+         },
+         help)
+      ->type_name("N,N...");
+}
+
+void add_bench(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+  CLI::App& bench = *app.add_subcommand("bench", "times prompts and decoding, as llama-bench does");
+  BenchPlan& plan = arguments.bench;
+  add_model(bench, arguments);
+  add_counts(bench, "-p", plan.n_prompt, "tokens of a prompt; 0: no prompt test [512]");
+  add_counts(bench, "-n", plan.n_gen, "decode steps; 0: no decode test [128]");
+  add_counts(bench, "-d", plan.depth, "tokens in the context before the clock starts [0]");
+  add_count(
+      bench, "-r", 1, kMaxRepetitions, [&](std::uint32_t r) { plan.repetitions = r; },
+      "samples of each test [5]");
+  bench.add_flag_function(
+      "--no-warmup", [&](std::int64_t) { plan.warm_up = false; },
+      "take the first sample without a run before it");
+  bench
+      .add_option_function<std::string>(
+          "-o", [&](const std::string& format) { plan.json = format == "jsonl"; },
+          "md: a table; jsonl: a JSON object a test, with its samples in order [md]")
+      ->check(CLI::IsMember({"md", "jsonl"}))
+      ->type_name("md|jsonl");
+  bench.add_flag("--stream", plan.stream,
+                 "read the CPU's memory instead: the most that a CPU engine could do");
+  add_loading(bench, arguments);
+  add_engine_options(bench, info, arguments);
+  bench.footer("Examples:\n  " + info.name + " bench --model m.gguf\n  " + info.name +
+               " bench --model m.gguf -p 0 -n 128 -d 0,1024,4096 -r 10 -o jsonl");
+  bench.callback([&] { arguments.command = Command::kBench; });
+}
+
 /// The specification's form, MODEL N IDS..., into the arguments.
 void take_plain_form(const std::vector<std::string>& words, Arguments& arguments) {
   if (words.size() < 3) {
-    throw UsageError("found " + std::to_string(words.size()) +
-                     (words.size() == 1 ? " word ('" + words[0] + "')" : " words") +
-                     ", expected MODEL N IDS..., or a command: run, chat, tokenize, detokenize");
+    throw UsageError(
+        "found " + std::to_string(words.size()) +
+        (words.size() == 1 ? " word ('" + words[0] + "')" : " words") +
+        ", expected MODEL N IDS..., or a command: run, chat, tokenize, detokenize, bench");
   }
   arguments.command = Command::kRun;
   arguments.model = words[0];
@@ -261,8 +310,12 @@ void take_plain_form(const std::vector<std::string>& words, Arguments& arguments
 
 /// What CLI11 can't check by itself.
 void check(Arguments& arguments, const EngineInfo& info) {
-  if (arguments.model.empty()) {
+  const bool bench = arguments.command == Command::kBench;
+  if (arguments.model.empty() && !(bench && arguments.bench.stream)) {
     throw UsageError("no model: name a GGUF file with --model PATH or in the variable MODEL");
+  }
+  if (bench && bench_tests(arguments.bench).empty()) {
+    throw UsageError("bench: nothing to measure: -p and -n are both 0");
   }
   const bool prompted = arguments.command == Command::kRun || arguments.command == Command::kDump;
   if (prompted && arguments.text.has_value() == arguments.ids.has_value()) {
@@ -322,6 +375,7 @@ std::variant<Arguments, int> parse_arguments(int argc, char** argv, const Engine
   add_tokenize(app, info, arguments);
   add_detokenize(app, info, arguments);
   add_dump(app, info, arguments);
+  add_bench(app, info, arguments);
   app.footer("Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\nExamples:\n  " +
              info.name + " run --model m.gguf \"Write a haiku about the sea.\"\n  " + info.name +
              " m.gguf 32 785 6722 315 9625 374\n  RAWIDS=1 " + info.name +

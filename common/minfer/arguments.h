@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include <minfer/bench.h>
 #include <minfer/engine.h>
 #include <minfer/tokenizer.h>
 
@@ -20,7 +21,7 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class Command { kRun, kChat, kTokenize, kDetokenize, kDump };
+enum class Command { kRun, kChat, kTokenize, kDetokenize, kDump, kBench };
 
 /// A command line, parsed and checked as far as that goes without the model.
 struct Arguments {
@@ -42,6 +43,7 @@ struct Arguments {
   std::string op;                         ///< dump: the intermediate to stop after
   std::uint32_t layer = 0;                ///< dump: in which layer
   std::string output;                     ///< dump: an .npy file; empty: text to standard output
+  BenchPlan bench;                        ///< bench: what to measure
 };
 
 /// Parses a command line. Help and version are printed to standard output.

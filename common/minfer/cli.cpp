@@ -7,6 +7,7 @@
 #include <string>
 
 #include <minfer/arguments.h>
+#include <minfer/bench.h>
 #include <minfer/session.h>
 #include <minfer/terminal.h>
 
@@ -53,6 +54,8 @@ int run_command(const Arguments& arguments, const EngineInfo& info, EngineFactor
       return Session(arguments, info, make_engine).chat();
     case Command::kDump:
       return Session(arguments, info, make_engine).dump();
+    case Command::kBench:
+      return run_bench(arguments, info, make_engine);
   }
   return kFailed;
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// Timing an engine as llama-bench times llama.cpp: the same tests under the same names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <minfer/engine.h>
+
+namespace minfer {
+
+struct Arguments;
+
+/// What to measure. Every prompt length and every number of new tokens is a test at every depth; a
+/// zero in `n_prompt` or `n_gen` is no test.
+struct BenchPlan {
+  std::vector<std::uint32_t> n_prompt = {512};  ///< -p
+  std::vector<std::uint32_t> n_gen = {128};     ///< -n
+  std::vector<std::uint32_t> depth = {0};       ///< -d: tokens consumed before the clock starts
+  std::uint32_t repetitions = 5;                ///< -r
+  bool warm_up = true;                          ///< run once, untimed, before the samples
+  bool json = false;                            ///< one JSON object a test, else a table
+  bool stream = false;                          ///< measure the CPU's memory instead of an engine
+};
+
+/// One test: a prompt of n_prompt tokens, or n_gen decode steps, after `depth` tokens.
+struct BenchTest {
+  std::uint32_t n_prompt = 0;  ///< 0: a decode test
+  std::uint32_t n_gen = 0;     ///< 0: a prompt test
+  std::uint32_t depth = 0;
+
+  std::uint32_t tokens() const { return n_prompt + n_gen; }
+  /// The positions of context that it needs.
+  std::uint32_t positions() const;
+  /// llama-bench's name: "pp512", "tg128", "tg128 @ d1024".
+  std::string name() const;
+};
+
+/// The tests of a plan, in llama-bench's order: depth by depth, prompts before decoding.
+std::vector<BenchTest> bench_tests(const BenchPlan& plan);
+
+/// The first n tokens of the sequence that every measurement reads, on every machine: id i is the
+/// upper half of x_i, modulo n_tokens, with x_0 = 1 and x_(i+1) = 6364136223846793005 x_i +
+/// 1442695040888963407 modulo 2^64 (Knuth's MMIX generator).
+std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens);
+
+/// Runs a test once. A prompt test is timed from prefill's call to the moment its prediction is on
+/// the host; a decode test is timed over exactly n_gen steps, from the prediction that the tokens
+/// before left (of `depth` tokens, one at depth 0) to the last step's own.
+/// @return nanoseconds; none when Ctrl-C stopped it
+/// @throws std::runtime_error when the engine made fewer tokens than asked for
+std::optional<std::int64_t> bench_once(Engine& engine, const BenchTest& test,
+                                       std::uint32_t n_tokens);
+
+/// The middle value, or the mean of the two in the middle. @pre samples not empty
+double median(std::vector<std::int64_t> samples);
+
+/// A text as a JSON string, with its quotes; what is not ASCII passes as it is.
+std::string json_string(const std::string& text);
+
+/// `PROGRAM bench`: results to standard output as they come, progress to standard error.
+/// @return the exit status @throws UsageError, FileError, std::runtime_error
+int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory make_engine);
+
+}  // namespace minfer

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+//
+// What is timed, on an engine whose clock is a count of steps.
+#include <minfer/bench.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <minfer/bandwidth.h>
+
+#include "catch.h"
+
+namespace minfer::test {
+namespace {
+
+constexpr std::uint32_t kTokens = 1000;
+
+/// Counts its calls; a step sleeps, so that what is timed shows.
+class CountingEngine : public Engine {
+ public:
+  explicit CountingEngine(std::uint32_t context, std::chrono::milliseconds step = {})
+      : context_(context), step_(step) {}
+
+  std::string describe() const override { return "counting"; }
+  std::uint32_t context() const override { return context_; }
+  std::uint32_t position() const override { return position_; }
+  void truncate(std::uint32_t position) override { position_ = position; }
+  void prefill(Span<const Token> ids) override {
+    prefills.emplace_back(ids.begin(), ids.end());
+    consume(static_cast<std::uint32_t>(ids.size()));
+  }
+  std::uint32_t decode(std::uint32_t n, const TokenSink& sink) override {
+    for (std::uint32_t emitted = 0; emitted < n; ++emitted) {
+      if (emitted > 0) {
+        if (position_ == context_) return emitted;
+        ++steps;
+        consume(1);
+      }
+      if (!sink(7)) return emitted + 1;
+    }
+    return n;
+  }
+  void force(Span<const Token>, const LogitsSink&) override {}
+
+  std::vector<std::vector<Token>> prefills;
+  std::uint32_t steps = 0;
+
+ private:
+  void consume(std::uint32_t n) {
+    position_ += n;
+    std::this_thread::sleep_for(step_ * n);
+  }
+  std::uint32_t context_;
+  std::chrono::milliseconds step_;
+  std::uint32_t position_ = 0;
+};
+
+TEST_CASE("tests have llama-bench's names and order") {
+  BenchPlan plan;
+  plan.n_prompt = {512, 0, 64};
+  plan.n_gen = {128};
+  plan.depth = {0, 1024};
+  std::vector<std::string> names;
+  for (const BenchTest& test : bench_tests(plan)) names.push_back(test.name());
+  CHECK(names == std::vector<std::string>{"pp512", "pp64", "tg128", "pp512 @ d1024", "pp64 @ d1024",
+                                          "tg128 @ d1024"});
+}
+
+TEST_CASE("a decode test is exactly n steps, after its depth of tokens") {
+  for (const std::uint32_t depth : {0U, 1U, 20U}) {
+    const BenchTest test{0, 5, depth};
+    CountingEngine engine(test.positions());
+    REQUIRE(bench_once(engine, test, kTokens));
+    CHECK(engine.steps == 5);
+    REQUIRE(engine.prefills.size() == 1);
+    CHECK(engine.prefills[0].size() == (depth == 0 ? 1 : depth));
+    CHECK(engine.position() == test.positions());
+  }
+}
+
+TEST_CASE("a prompt test is one prefill after its depth, and no step") {
+  const BenchTest test{6, 0, 3};
+  CountingEngine engine(test.positions());
+  REQUIRE(bench_once(engine, test, kTokens));
+  CHECK(engine.steps == 0);
+  REQUIRE(engine.prefills.size() == 2);
+  const std::vector<Token> ids = bench_tokens(9, kTokens);
+  CHECK(engine.prefills[0] == std::vector<Token>(ids.begin(), ids.begin() + 3));
+  CHECK(engine.prefills[1] == std::vector<Token>(ids.begin() + 3, ids.end()));
+}
+
+TEST_CASE("the tokens before the clock starts take none of its time") {
+  const BenchTest test{0, 2, 40};
+  CountingEngine engine(test.positions(), std::chrono::milliseconds(5));
+  const std::int64_t taken = bench_once(engine, test, kTokens).value();
+  CHECK(taken >= 10'000'000);
+  CHECK(taken < 200'000'000);  // the depth alone takes so long
+}
+
+TEST_CASE("an engine that stops early is an error, not a fast one") {
+  const BenchTest test{0, 5, 4};
+  CountingEngine engine(test.positions() - 1);
+  CHECK_THROWS_AS(bench_once(engine, test, kTokens), std::runtime_error);
+}
+
+TEST_CASE("the tokens are the same on every machine") {
+  CHECK(bench_tokens(4, 151665) == std::vector<Token>{0, 116188, 120682, 112993});
+  CHECK(bench_tokens(2, 1) == std::vector<Token>{0, 0});
+}
+
+TEST_CASE("a median is the middle, or between the two in the middle") {
+  CHECK(median({5}) == 5.0);
+  CHECK(median({9, 1, 5}) == 5.0);
+  CHECK(median({4, 1, 9, 5}) == 4.5);
+}
+
+TEST_CASE("a text in JSON keeps its characters") {
+  CHECK(json_string("a\"b\\c\n\xc3\xa9") == "\"a\\\"b\\\\c\\u000a\xc3\xa9\"");
+}
+
+TEST_CASE("memory reads are timed pass by pass") {
+  const std::vector<std::int64_t> times = time_memory_reads(1 << 20, 2, 3);
+  REQUIRE(times.size() == 3);
+  for (const std::int64_t time : times) CHECK(time > 0);
+}
+
+}  // namespace
+}  // namespace minfer::test
