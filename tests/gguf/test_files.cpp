@@ -162,7 +162,7 @@ TEST_CASE("what was read of a file outlives the file") {
   CHECK(std::memcmp(tensor.data, "12345678", 8) == 0);
 }
 
-TEST_CASE("a file that is larger than memory is mapped, but not read") {
+TEST_CASE("a file that is larger than memory is mapped, but not read", "[terabytes]") {
   TempDir dir;
   const std::string path = dir.write("large.gguf", small_model().build());
   const off_t size = off_t{1} << 43;  // sparse; 8 TiB
