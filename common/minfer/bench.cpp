@@ -32,22 +32,6 @@ std::int64_t peak_resident_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-/// Decodes n tokens, the first of which is the prediction that is there already. @return whether
-/// Ctrl-C left it alone
-bool decode_all(Engine& engine, std::uint32_t n) {
-  std::uint32_t emitted = 0;
-  engine.decode(n, [&](Token) {
-    ++emitted;
-    return !InterruptGuard::requested();
-  });
-  if (InterruptGuard::requested()) return false;
-  if (emitted != n) {
-    throw std::runtime_error("the engine emitted " + std::to_string(emitted) +
-                             " tokens, expected " + std::to_string(n));
-  }
-  return true;
-}
-
 double tokens_per_second(const BenchTest& test, double nanoseconds) {
   return test.tokens() * 1e9 / nanoseconds;
 }
@@ -80,6 +64,7 @@ struct Subject {
   const EngineInfo& info;
   const Model& model;
   Engine& engine;
+  BenchRunner& runner;
 
   void say(const std::string& line) const {
     std::fprintf(stderr, "%s: %s\n", info.name.c_str(), line.c_str());
@@ -117,14 +102,13 @@ std::string table_row(const Subject& s, const BenchTest& test,
 /// Warms up and takes a test's samples. @return none when Ctrl-C stopped it
 std::optional<std::vector<std::int64_t>> take_samples(const Subject& s, const BenchTest& test) {
   const BenchPlan& plan = s.arguments.bench;
-  const std::uint32_t n_tokens = s.model.config().n_tokens;
   std::vector<std::int64_t> samples;
   if (plan.warm_up) {
     s.say(test.name() + ": warming up");
-    if (!bench_once(s.engine, test, n_tokens)) return std::nullopt;
+    if (!s.runner.run(test)) return std::nullopt;
   }
   while (samples.size() < plan.repetitions) {
-    const std::optional<std::int64_t> taken = bench_once(s.engine, test, n_tokens);
+    const std::optional<std::int64_t> taken = s.runner.run(test);
     if (!taken) return std::nullopt;
     samples.push_back(*taken);
     s.say(test.name() + ": " + std::to_string(samples.size()) + " of " +
@@ -200,22 +184,44 @@ std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens) {
   return ids;
 }
 
-std::optional<std::int64_t> bench_once(Engine& engine, const BenchTest& test,
-                                       std::uint32_t n_tokens) {
-  const std::size_t before = test.n_gen > 0 ? std::max(test.depth, 1U) : test.depth;
-  const std::vector<Token> ids = bench_tokens(before + test.n_prompt, n_tokens);
-  const Span<const Token> all(ids);
-  engine.truncate(0);
-  if (before > 0) {
-    engine.prefill(all.subspan(0, before));
-    // Its prediction is read before the clock starts: whatever was still running is over then.
-    if (!decode_all(engine, 1)) return std::nullopt;
-  }
+std::optional<std::int64_t> BenchRunner::run(const BenchTest& test) {
+  const std::uint32_t before = test.n_gen > 0 ? std::max(test.depth, 1U) : test.depth;
+  const std::vector<Token> ids = bench_tokens(before + test.n_prompt, n_tokens_);
+  if (!go_to(before)) return std::nullopt;
   const std::int64_t start = nanoseconds_now();
-  if (test.n_prompt > 0) engine.prefill(all.subspan(before, test.n_prompt));
+  if (test.n_prompt > 0) {
+    engine_.prefill(Span<const Token>(ids).subspan(before, test.n_prompt));
+    read_ += test.n_prompt;
+  }
   // The first token was predicted already, so n + 1 tokens take n steps.
-  if (!decode_all(engine, test.n_gen + 1)) return std::nullopt;
+  if (!decode(test.n_gen + 1)) return std::nullopt;
   return nanoseconds_now() - start;
+}
+
+bool BenchRunner::go_to(std::uint32_t position) {
+  // The last token is read again in any case, for its prediction.
+  const std::uint32_t kept = std::min(read_, std::max(position, 1U) - 1);
+  engine_.truncate(kept);
+  read_ = position;
+  if (position == 0) return true;
+  const std::vector<Token> ids = bench_tokens(position, n_tokens_);
+  engine_.prefill(Span<const Token>(ids).subspan(kept, position - kept));
+  // The prediction is read before the clock starts: whatever was still running is over then.
+  return decode(1);
+}
+
+bool BenchRunner::decode(std::uint32_t n) {
+  std::uint32_t emitted = 0;
+  engine_.decode(n, [&](Token) {
+    ++emitted;
+    return !InterruptGuard::requested();
+  });
+  if (InterruptGuard::requested()) return false;
+  if (emitted != n) {
+    throw std::runtime_error("the engine emitted " + std::to_string(emitted) +
+                             " tokens, expected " + std::to_string(n));
+  }
+  return true;
 }
 
 double median(std::vector<std::int64_t> samples) {
@@ -255,7 +261,8 @@ int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory 
     const SigintBlock main_thread_only;
     engine = make_engine(model, options);
   }
-  const Subject subject{arguments, info, model, *engine};
+  BenchRunner runner(*engine, model.config().n_tokens);
+  const Subject subject{arguments, info, model, *engine, runner};
   subject.say(engine->describe() + ", " + model.describe());
   if (!arguments.bench.json) {
     write_output("| engine | model | test | tok/s | GB/s |\n|---|---|---|---:|---:|\n");

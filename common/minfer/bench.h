@@ -47,13 +47,31 @@ std::vector<BenchTest> bench_tests(const BenchPlan& plan);
 /// 1442695040888963407 modulo 2^64 (Knuth's MMIX generator).
 std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens);
 
-/// Runs a test once. A prompt test is timed from prefill's call to the moment its prediction is on
-/// the host; a decode test is timed over exactly n_gen steps, from the prediction that the tokens
-/// before left (of `depth` tokens, one at depth 0) to the last step's own.
-/// @return nanoseconds; none when Ctrl-C stopped it
-/// @throws std::runtime_error when the engine made fewer tokens than asked for
-std::optional<std::int64_t> bench_once(Engine& engine, const BenchTest& test,
-                                       std::uint32_t n_tokens);
+/// Runs tests on an engine. The tokens before a test's clock starts are read once: what an earlier
+/// run left of them in the KV cache is kept, which gives the same bits.
+class BenchRunner {
+ public:
+  /// @param n_tokens  the model's real tokens. The engine must outlive the runner.
+  BenchRunner(Engine& engine, std::uint32_t n_tokens) : engine_(engine), n_tokens_(n_tokens) {}
+
+  /// Runs a test once. A prompt test is timed from prefill's call to the moment its prediction is
+  /// on the host; a decode test is timed over exactly n_gen steps, from the prediction that the
+  /// tokens before left (of `depth` tokens, one at depth 0) to the last step's own.
+  /// @return nanoseconds; none when Ctrl-C stopped it
+  /// @throws std::runtime_error when the engine made fewer tokens than asked for
+  std::optional<std::int64_t> run(const BenchTest& test);
+
+ private:
+  /// Brings the engine to `position`, its prediction there read. @return whether Ctrl-C let it
+  bool go_to(std::uint32_t position);
+  /// Decodes n tokens, the first of which is the prediction that is there already.
+  /// @return whether Ctrl-C let it
+  bool decode(std::uint32_t n);
+
+  Engine& engine_;
+  std::uint32_t n_tokens_;
+  std::uint32_t read_ = 0;  ///< how far the KV cache holds bench_tokens()
+};
 
 /// The middle value, or the mean of the two in the middle. @pre samples not empty
 double median(std::vector<std::int64_t> samples);

@@ -73,7 +73,7 @@ TEST_CASE("a decode test is exactly n steps, after its depth of tokens") {
   for (const std::uint32_t depth : {0U, 1U, 20U}) {
     const BenchTest test{0, 5, depth};
     CountingEngine engine(test.positions());
-    REQUIRE(bench_once(engine, test, kTokens));
+    REQUIRE(BenchRunner(engine, kTokens).run(test));
     CHECK(engine.steps == 5);
     REQUIRE(engine.prefills.size() == 1);
     CHECK(engine.prefills[0].size() == (depth == 0 ? 1 : depth));
@@ -81,10 +81,28 @@ TEST_CASE("a decode test is exactly n steps, after its depth of tokens") {
   }
 }
 
+TEST_CASE("what the cache holds of the tokens before is not read again") {
+  CountingEngine engine(40);
+  BenchRunner runner(engine, kTokens);
+  const std::vector<Token> ids = bench_tokens(20, kTokens);
+  const auto last = [&] { return engine.prefills.back(); };
+  REQUIRE(runner.run({0, 3, 10}));
+  REQUIRE(runner.run({0, 3, 10}));  // the tenth again, for its prediction
+  CHECK(last() == std::vector<Token>{ids[9]});
+  REQUIRE(runner.run({0, 3, 12}));  // what was decoded is no part of the sequence
+  CHECK(last() == std::vector<Token>(ids.begin() + 10, ids.begin() + 12));
+  REQUIRE(runner.run({8, 0, 4}));
+  CHECK(last() == std::vector<Token>(ids.begin() + 4, ids.begin() + 12));
+  REQUIRE(runner.run({0, 3, 11}));  // what a prompt test read is
+  CHECK(last() == std::vector<Token>{ids[10]});
+  REQUIRE(runner.run({6, 0, 0}));
+  CHECK(last() == std::vector<Token>(ids.begin(), ids.begin() + 6));
+}
+
 TEST_CASE("a prompt test is one prefill after its depth, and no step") {
   const BenchTest test{6, 0, 3};
   CountingEngine engine(test.positions());
-  REQUIRE(bench_once(engine, test, kTokens));
+  REQUIRE(BenchRunner(engine, kTokens).run(test));
   CHECK(engine.steps == 0);
   REQUIRE(engine.prefills.size() == 2);
   const std::vector<Token> ids = bench_tokens(9, kTokens);
@@ -95,7 +113,7 @@ TEST_CASE("a prompt test is one prefill after its depth, and no step") {
 TEST_CASE("the tokens before the clock starts take none of its time") {
   const BenchTest test{0, 2, 40};
   CountingEngine engine(test.positions(), std::chrono::milliseconds(5));
-  const std::int64_t taken = bench_once(engine, test, kTokens).value();
+  const std::int64_t taken = BenchRunner(engine, kTokens).run(test).value();
   CHECK(taken >= 10'000'000);
   CHECK(taken < 200'000'000);  // the depth alone takes so long
 }
@@ -103,7 +121,7 @@ TEST_CASE("the tokens before the clock starts take none of its time") {
 TEST_CASE("an engine that stops early is an error, not a fast one") {
   const BenchTest test{0, 5, 4};
   CountingEngine engine(test.positions() - 1);
-  CHECK_THROWS_AS(bench_once(engine, test, kTokens), std::runtime_error);
+  CHECK_THROWS_AS(BenchRunner(engine, kTokens).run(test), std::runtime_error);
 }
 
 TEST_CASE("the tokens are the same on every machine") {
