@@ -219,6 +219,27 @@ TEST_CASE("a probe sees every operation in order and can stop a pass") {
   CHECK(engine.position() == 0);
 }
 
+TEST_CASE("a prompt longer than a batch is one prompt, stopped or not") {
+  const Loaded loaded(seven_heads());
+  const Ids prompt = some_ids(150);
+  EngineOptions o = options();
+  o.context = 200;
+  OracleEngine whole(loaded.model, o);
+  whole.prefill(prompt);
+  OracleEngine pieces(loaded.model, o);
+  for (const Token id : prompt) pieces.prefill(Span<const Token>(&id, 1));
+  const Ids expected = greedy(pieces, 12);
+  CHECK(greedy(whole, 12) == expected);
+
+  OracleEngine stopped(loaded.model, o);
+  stopped.set_probe([](const Intermediate& i) { return i.op != "q" || i.position == 0; });
+  stopped.prefill(prompt);  // its second batch is stopped, so all of it is
+  CHECK(stopped.position() == 0);
+  stopped.set_probe({});
+  stopped.prefill(prompt);
+  CHECK(greedy(stopped, 12) == expected);
+}
+
 TEST_CASE("logits that are no numbers are refused, naming the position") {
   SmallShape shape;
   shape.n_vocab = 45;
