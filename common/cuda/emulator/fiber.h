@@ -51,6 +51,7 @@ class StackPool {
 /// A suspended computation, or the place to keep one.
 struct Fiber {
   boost::context::detail::fcontext_t context = nullptr;
+  bool is_new = false;         // prepared, and not switched to yet
   void* fake_stack = nullptr;  // AddressSanitizer's, while suspended
   Stack stack;
 };
@@ -60,6 +61,7 @@ struct Fiber {
 using Transfer = boost::context::detail::transfer_t;
 inline void prepare(Fiber& fiber, Stack stack, void (*entry)(Transfer)) {
   fiber.stack = stack;
+  fiber.is_new = true;
   fiber.context =
       boost::context::detail::make_fcontext(stack.bottom + stack.bytes, stack.bytes, entry);
 }
@@ -81,11 +83,15 @@ inline void finish_switch(Transfer transfer, void* fake_stack) {
 /// ontop_fcontext() with a function that does nothing, and not jump_fcontext(): that one resumes
 /// with a jump, which leaves the processor's stack of predicted returns one entry off, so that
 /// every return after a switch is mispredicted. A function that returns to the resumed code keeps
-/// them in step.
+/// them in step. A new fiber has no code to return to, and is entered with the jump: only that
+/// hands `entry` its argument whatever the function that does nothing leaves in the registers.
 inline void switch_fiber(Fiber& from, Fiber& to) {
   announce_switch(&from.fake_stack, to.stack.bottom, to.stack.bytes);
   const auto nothing = [](Transfer transfer) { return transfer; };
-  finish_switch(boost::context::detail::ontop_fcontext(to.context, &from, nothing),
+  const bool is_new = to.is_new;
+  to.is_new = false;
+  finish_switch(is_new ? boost::context::detail::jump_fcontext(to.context, &from)
+                       : boost::context::detail::ontop_fcontext(to.context, &from, nothing),
                 from.fake_stack);
 }
 
