@@ -251,6 +251,8 @@ def main() -> int:
     for part in options.parts:
         try:
             check.found[part] = getattr(check, part)()
+            if not check.found[part]:
+                check.problem(f"{part}: nothing was run: neither program nor model is where it was looked for")
         except (whole_model.Skip, RuntimeError, subprocess.SubprocessError) as error:
             check.problem(f"{part}: {error}")
         # Written after every part: a machine that is lent for minutes may go at any time.

@@ -155,10 +155,8 @@ TEST_CASE("bit operations and dot products of bytes") {
     int dot = 0;
     unsigned dot_unsigned = 0;
     for (int byte = 0; byte < 4; ++byte) {
-      const unsigned choice = z >> (4 * byte) & 15u;
-      unsigned chosen = static_cast<unsigned>(both >> (8 * (choice % 8))) & 255u;
-      if (choice >= 8) chosen = chosen >= 128 ? 255 : 0;
-      perm |= chosen << (8 * byte);
+      const unsigned choice = z >> (4 * byte) & 7u;
+      perm |= (static_cast<unsigned>(both >> (8 * choice)) & 255u) << (8 * byte);
       dot += static_cast<std::int8_t>(x >> (8 * byte)) * static_cast<std::int8_t>(y >> (8 * byte));
       dot_unsigned += (x >> (8 * byte) & 255u) * (y >> (8 * byte) & 255u);
     }
