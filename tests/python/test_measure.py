@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""Measuring and recording: the order of turns, the interval of a ratio, what a Jetson's tools say, and
+records against their schema."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minfer_tools import synthetic
+from minfer_tools.errors import Failure
+from minfer_tools.measure import correctness, jetson, llama, machine, records, statistics, tables
+
+jsonschema = pytest.importorskip("jsonschema")
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = Path(__file__).resolve().parent / "jetson"
+BUILD = Path(os.environ.get("MINFER_BUILD_DIR", ROOT / "build"))
+SCHEMA = json.loads(records.SCHEMA.read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+needs_program = pytest.mark.skipif(not (BUILD / "reference").exists(), reason="the oracle's program is not built")
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+# --- statistics
+
+
+def test_two_sides_are_interleaved_so_that_a_drift_favours_neither():
+    order = statistics.abba(3)
+    assert order == "ABBAABBAABBA"
+    place = {side: sum(i for i, s in enumerate(order) if s == side) for side in "AB"}
+    assert place["A"] == place["B"]
+
+
+def test_many_sides_take_turns_there_and_back():
+    assert statistics.there_and_back([1, 2, 3], 3) == [1, 2, 3, 3, 2, 1, 1, 2, 3]
+
+
+def test_a_clear_difference_is_told_with_its_interval():
+    a, b = [100.0, 101, 99, 100, 102], [110.0, 111, 109, 110, 112]
+    ratio = statistics.bootstrap_ratio(a, b)
+    assert ratio.value == pytest.approx(1.1)
+    assert 1 < ratio.low <= ratio.value <= ratio.high
+    assert ratio.verdict == "faster"
+    assert statistics.bootstrap_ratio(b, a).verdict == "slower"
+
+
+def test_noise_is_no_measurable_change():
+    ratio = statistics.bootstrap_ratio([100.0, 104, 96, 99], [101.0, 97, 103, 100])
+    assert ratio.verdict == "no measurable change"
+
+
+def test_the_same_samples_give_the_same_interval():
+    a, b = [1.0, 2, 3, 4, 5], [2.0, 3, 4, 5, 6]
+    assert statistics.bootstrap_ratio(a, b) == statistics.bootstrap_ratio(a, b)
+
+
+# --- a Jetson's tools, on outputs written after the real ones
+
+
+def test_power_mode_and_release_are_read():
+    assert jetson.parse_power_mode(fixture("nvpmodel.txt")) == "MAXN_SUPER"
+    assert jetson.parse_l4t(fixture("nv_tegra_release.txt")) == "36.4.3"
+    assert jetson.parse_power_mode("") is None
+
+
+def test_locked_clocks_are_told_from_free_ones():
+    locked = jetson.parse_clocks(fixture("jetson_clocks_locked.txt"))
+    assert locked == jetson.Clocks(gpu_mhz=1020.0, emc_mhz=3199.0, locked=True)
+    free = jetson.parse_clocks(fixture("jetson_clocks_free.txt"))
+    assert (free.gpu_mhz, free.emc_mhz, free.locked) == (306.0, 2133.0, False)
+
+
+@pytest.mark.parametrize("found, instead", [
+    ("FreqOverride=1", "FreqOverride=0"), ("GPU MinFreq=1020000000", "GPU MinFreq=306000000"),
+    ("cpu3: Online=1 Governor=schedutil MinFreq=1728000", "cpu3: Online=1 Governor=schedutil MinFreq=729600"),
+    ("CurrentFreq=3199000000", "CurrentFreq=2133000000")])
+def test_one_free_clock_is_enough_not_to_be_a_reference(found, instead):
+    text = fixture("jetson_clocks_locked.txt")
+    assert found in text
+    assert not jetson.parse_clocks(text.replace(found, instead)).locked
+
+
+def test_nothing_read_is_not_locked():
+    assert jetson.parse_clocks("") == jetson.Clocks(None, None, False)
+
+
+def test_tegrastats_gives_means():
+    stats = jetson.parse_tegrastats(fixture("tegrastats.txt"))
+    assert stats == jetson.Stats(watts=20.0, temperature_c=61.5, gpu_mhz=1015.0, emc_mhz=3199.0, lines=3)
+    assert jetson.parse_tegrastats("") == jetson.Stats(None, None, None, None, 0)
+
+
+def test_only_locked_clocks_make_a_reference(monkeypatch):
+    outputs = {"nvpmodel": fixture("nvpmodel.txt"), "sudo": fixture("jetson_clocks_locked.txt")}
+    monkeypatch.setattr(jetson, "output", lambda command: outputs.get(command[0], ""))
+    stats = jetson.parse_tegrastats(fixture("tegrastats.txt"))
+    assert jetson.power(stats) == {"mode": "MAXN_SUPER", "clocks_locked": True, "gpu_mhz": 1015.0, "memory_mhz": 3199.0,
+                                   "temperature_c": 61.5, "watts": 20.0, "reference": True}
+    outputs["sudo"] = fixture("jetson_clocks_free.txt")
+    assert jetson.power(stats)["reference"] is False
+
+
+# --- other parsing
+
+
+def test_nvidia_smi_without_a_value_leaves_it_out():
+    found = machine.parse_gpu_query("580.65.06, 1980, 3201, 31, 76.50\n")
+    assert found["clocks.sm"] == "1980"
+    assert machine.parse_gpu_query("580.65.06, 1980, [N/A], 31, [Not Supported]\n").keys() == {
+        "driver_version", "clocks.sm", "temperature.gpu"}
+    assert machine.parse_gpu_query("") == {}
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("NVIDIA H200", "h200"), ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+                              "jetson-orin-nano-engineering-reference-developer-kit-super"),
+    ("AMD EPYC 9B14 96-Core Processor", "amd-epyc-9b14"), ("Intel(R) Xeon(R) Gold", "intel-xeon-gold"), ("", "machine")])
+def test_a_machine_is_named_by_its_processor(name, expected):
+    assert machine.identifier(name) == expected
+
+
+def test_a_forced_pass_is_read_and_a_broken_one_refused():
+    forced = correctness.parse_forced("2 17 0.5\n3 4 1.25\nlogits-hash 0123456789abcdef rows 2\n")
+    assert forced == correctness.Forced({2: 17, 3: 4}, "0123456789abcdef", 2)
+    with pytest.raises(Failure, match="logits-hash"):
+        correctness.parse_forced("2 17 0.5\n")
+
+
+def test_llama_bench_names():
+    assert [llama.test_name(512, 0, 0), llama.test_name(0, 128, 1024)] == ["pp512", "tg128 @ d1024"]
+
+
+# --- records
+
+
+def record(**changes) -> dict:
+    run = {
+        "recorded": "2026-01-02T03:04:05Z", "source": {"commit": "abc", "dirty": False}, "build": {"nvcc": "NVIDIA 13.0"},
+        "power": {"mode": None, "clocks_locked": None, "gpu_mhz": 1980.0, "memory_mhz": 3201.0, "temperature_c": 31.0,
+                  "watts": 76.5, "reference": False},
+        "engine": "dp4a", "description": "dp4a (a GPU)", "options": {},
+        "model": {"name": "tiny", "file": "tiny.gguf", "bytes": 10, "sha256": "0" * 64, "weights": "Q4_0",
+                  "bytes_per_token": 500_000_000},
+        "correctness": None, "turns": 2, "peak_resident_bytes": 1,
+        "tests": [{"test": "tg10", "n_prompt": 0, "n_gen": 10, "n_depth": 0,
+                   "samples_ns": [50_000_000, 100_000_000, 200_000_000]}],
+        "invocation": "dp4a bench",
+    }
+    found = {"schema": 1, "chapter": "05-dp4a", "runs": [{**run, **changes}], "machine": {
+        "id": "gpu", "name": "GPU", "gpu": "GPU", "compute_capability": "9.0", "sm_count": 1, "bandwidth_gb_per_s": 100.0,
+        "bandwidth_of": "gpu", "cpu": "CPU", "cpu_cores": 1, "system": "Linux", "l4t": None, "driver": None,
+        "cuda_driver": None, "cuda_runtime": None}}
+    VALIDATOR.validate(found)
+    return found
+
+
+def test_a_result_is_told_in_gb_per_s_and_of_the_roofline():
+    result, = records.results(record())
+    assert (result.speed, result.gb_per_s, result.share) == (100.0, 50.0, 0.5)
+    assert result.tokens_per_joule is None  # a GPU's power alone is not what a token costs
+    assert "| 05-dp4a | dp4a | tiny | tg10 | 100.0 | 50.0 | 50.0 % |" in tables.sitting_table([record()])
+
+
+def test_a_board_has_tokens_per_joule():
+    board = record()
+    board["machine"]["l4t"] = "36.4.3"
+    board["runs"][0]["power"]["watts"] = 20.0
+    assert records.results(board)[0].tokens_per_joule == 5.0
+
+
+def test_other_forms_keep_every_sample_in_order():
+    line = json.loads(tables.sitting_table([record()], "jsonl"))
+    assert line["samples_ns"] == [50_000_000, 100_000_000, 200_000_000]
+    assert line["samples_ts"] == [200.0, 100.0, 50.0]
+    assert json.loads(tables.sitting_table([record()], "json")) == [line]
+    assert "50000000 100000000 200000000" in tables.sitting_table([record()], "csv")
+
+
+def test_writing_again_replaces_the_same_run_and_keeps_the_others(tmp_path):
+    records.write(tmp_path, record())
+    records.write(tmp_path, record(options={"LMHEAD": "0"}))
+    path = records.write(tmp_path, record(recorded="2027-01-02T03:04:05Z"))
+    found = records.load(path)
+    VALIDATOR.validate(found)
+    assert [(run["options"], run["recorded"][:4]) for run in found["runs"]] == [({}, "2027"), ({"LMHEAD": "0"}, "2026")]
+    assert path == tmp_path / "05-dp4a" / "results" / "gpu.json"
+    assert json.loads(path.read_text()) == found
+    assert '"samples_ns": [50000000, 100000000, 200000000]' in path.read_text()
+
+
+def test_a_reference_without_locked_clocks_is_no_record():
+    free = record()
+    free["runs"][0]["power"]["reference"] = True
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(free)
+
+
+def test_every_committed_record_keeps_the_schema():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for found in records.load_all():
+        VALIDATOR.validate(found)
+
+
+def run_record(*words) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, ROOT / "tools" / "record.py", *map(str, words)], capture_output=True, text=True)
+
+
+@needs_program
+def test_a_sitting_is_measured_and_recorded(tmp_path):
+    model = tmp_path / "tiny-a.gguf"
+    synthetic.make(model, synthetic.PRESETS["tiny-a"])
+    done = run_record("--build-dir", BUILD, "--chapters", "oracle", "--model", f"tiny={model}", "--out", tmp_path,
+                      "-p", "4", "-n", "3", "-d", "0,5", "-r", "2", "--turns", "3", "--machine", "Here", "--commit", "abc")
+    assert done.returncode == 0, done.stderr
+    found = records.load(tmp_path / "01-reference" / "results" / "here.json")
+    VALIDATOR.validate(found)
+    run, = found["runs"]
+    assert [test["test"] for test in run["tests"]] == ["pp4", "tg3", "pp4 @ d5", "tg3 @ d5"]
+    assert all(len(test["samples_ns"]) == 6 for test in run["tests"])
+    assert run["source"] == {"commit": "abc", "dirty": None}
+    assert run["correctness"] is None  # no reference has this model
+    assert found["machine"]["bandwidth_of"] == "cpu"
+    assert str(tmp_path) not in json.dumps(found)
+    assert done.stdout.count("| 01-reference |") == 4
+
+
+@pytest.mark.parametrize("words, status, part", [
+    (["--chapters", "99"], 2, "'99'"), (["--chapters", "oracle"], 1, "not built"),
+    (["--chapters", "oracle", "-p", "x"], 2, "'x'")])
+def test_what_cannot_be_measured_is_refused(tmp_path, words, status, part):
+    done = run_record("--build-dir", tmp_path, "--model", "m.gguf", *words)
+    assert done.returncode == status
+    assert part in done.stderr.splitlines()[-1]

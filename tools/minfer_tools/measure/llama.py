@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""llama.cpp's own benchmark, as another engine of a sitting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Failure
+from .programs import Plan, json_lines, run_program
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to run llama.cpp: its head and whether it uses flash attention."""
+
+    programs: Path
+    model: Path
+    head: str
+    flash_attention: int
+
+    @property
+    def title(self) -> str:
+        return f"llama.cpp, {self.head} head, -fa {self.flash_attention}"
+
+    def command(self, plan: Plan, extra: list[str]) -> list[str]:
+        return [str(self.programs / "llama-bench"), "-m", str(self.model), *plan.arguments(),
+                "-fa", str(self.flash_attention), "-o", "jsonl", *extra]
+
+
+def test_name(n_prompt: int, n_gen: int, depth: int) -> str:
+    return (f"pp{n_prompt}" if n_prompt else f"tg{n_gen}") + (f" @ d{depth}" if depth else "")
+
+
+def bench(peer: Peer, plan: Plan, extra: list[str]) -> list[dict]:
+    """One run: llama-bench's records, with its tests' names."""
+    lines = json_lines(run_program(peer.command(plan, extra)), "llama-bench")
+    if not lines:
+        raise Failure("llama-bench printed no result")
+    try:
+        return [line | {"test": test_name(line["n_prompt"], line["n_gen"], line["n_depth"])} for line in lines]
+    except KeyError as error:
+        raise Failure(f"llama-bench printed no {error}, which this project needs") from None
+
+
+def quantize(programs: Path, source: Path, target: Path, kind: str, head: str | None = None) -> Path:
+    """Writes `source` in another type: F32, or Q4_0 with a head of `head`'s type."""
+    options = ["--allow-requantize"]
+    if head:
+        options += ["--output-tensor-type", head, "--token-embedding-type", head]
+    run_program([programs / "llama-quantize", *options, source, target, kind], quiet=True)
+    return target
+
+
+def peers(programs: Path, model: Path, heads: list[str], flash: list[int], folder: Path) -> list[Peer]:
+    """All combinations; a q4_0 head is made in `folder`."""
+    found = []
+    for head in heads:
+        file = model
+        if head != "stock":
+            file = quantize(programs, model, folder / f"{model.stem}-{head}-head.gguf", "Q4_0", head)
+        found += [Peer(programs, file, head, fa) for fa in flash]
+    return found

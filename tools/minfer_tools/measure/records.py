@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Result records: chapters/NN-slug/results/MACHINE.json, as common/results.schema.json has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Failure
+from .programs import Test
+
+ROOT = Path(__file__).resolve().parents[3]
+CHAPTERS = ROOT / "chapters"
+SCHEMA = ROOT / "common" / "results.schema.json"
+
+
+def to_text(record: dict) -> str:
+    """JSON in which what holds nothing but numbers and texts takes one line, for people and for diffs."""
+    def one_line(match: re.Match) -> str:
+        words = re.sub(r"\s*\n\s*", " ", match[0])
+        return f"{words[0]}{words[1:-1].strip()}{words[-1]}"
+
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[^\[\]{}\"]*\]", one_line, text) + "\n"
+
+
+def path_of(out: Path, chapter: str, machine: str) -> Path:
+    return out / chapter / "results" / f"{machine}.json"
+
+
+def load(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Failure(f"{path}: found no JSON ({error})") from None
+
+
+def identity(run: dict) -> tuple:
+    """What makes two runs the same measurement, so that the newer replaces the older."""
+    return run["model"]["name"], run["engine"], tuple(sorted(run["options"].items()))
+
+
+def merged(old: dict | None, new: dict) -> dict:
+    """The record with the new runs in place of their like; the others stay, each with its own source."""
+    if not old:
+        return new
+    fresh = {identity(run) for run in new["runs"]}
+    runs = [run for run in old["runs"] if identity(run) not in fresh] + new["runs"]
+    return {**old, **new, "runs": sorted(runs, key=identity)}
+
+
+def write(out: Path, record: dict) -> Path:
+    """Writes or renews a chapter's record; returns its path."""
+    path = path_of(out, record["chapter"], record["machine"]["id"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = merged(load(path) if path.exists() else None, record)
+    path.write_text(to_text(record), encoding="utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class Result:
+    """One test of one run, with what it stands in."""
+
+    record: dict
+    run: dict
+    test: Test
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second, the median."""
+        return self.test.speed
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Weights read per second; decoding reads them once a token, a prompt does not."""
+        bytes_per_token = self.run["model"]["bytes_per_token"]
+        return self.speed * bytes_per_token / 1e9 if self.test.n_gen and bytes_per_token else None
+
+    @property
+    def share(self) -> float | None:
+        """Of the bandwidth that was measured on this machine."""
+        bandwidth = self.record["machine"]["bandwidth_gb_per_s"]
+        return self.gb_per_s / bandwidth if self.gb_per_s and bandwidth else None
+
+    @property
+    def tokens_per_joule(self) -> float | None:
+        watts = self.run["power"]["watts"]
+        jetson = self.record["machine"]["l4t"]  # only a board's input power is all that a token costs
+        return self.speed / watts if jetson and watts and self.test.n_gen else None
+
+
+def results(record: dict) -> list[Result]:
+    return [Result(record, run, Test(test["test"], test["n_prompt"], test["n_gen"], test["n_depth"], test["samples_ns"]))
+            for run in record["runs"] for test in run["tests"]]
+
+
+def load_all(chapters: Path = CHAPTERS) -> list[dict]:
+    """All committed records, in the order of chapters and machines."""
+    return [load(path) for path in sorted(chapters.glob("[0-9][0-9]-*/results/*.json"))]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""Results as text: the same numbers as a Markdown table, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from . import records
+from .records import Result
+
+COLUMNS = ("chapter", "engine", "model", "test", "tok/s", "GB/s", "of the roofline")
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def speed(value: float) -> str:
+    """Four digits, which is more than any machine repeats."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def markdown(header: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A table whose first `left` columns are texts, and the others numbers."""
+    rule = ["---"] * left + ["---:"] * (len(header) - left)
+    return "".join(f"| {' | '.join(row)} |\n" if row is not rule else f"|{'|'.join(row)}|\n"
+                   for row in [header, rule, *rows])
+
+
+def engine_title(run: dict) -> str:
+    """"dp4a", "int8-head LMHEAD=0", "llama.cpp head=stock fa=1"."""
+    return " ".join([run["engine"], *(f"{key}={value}" for key, value in run["options"].items())])
+
+
+def row(result: Result) -> list[str]:
+    return [result.record["chapter"], engine_title(result.run), result.run["model"]["name"], result.test.name,
+            speed(result.speed), number(result.gb_per_s), percent(result.share)]
+
+
+def all_results(measured: list[dict]) -> list[Result]:
+    return [result for record in measured for result in records.results(record)]
+
+
+def sitting_table(measured: list[dict], form: str = "md") -> str:
+    """What a sitting measured. @param form  md, csv, json or jsonl"""
+    found = all_results(measured)
+    if form == "md":
+        return markdown(list(COLUMNS), [row(result) for result in found], left=4)
+    if form == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*COLUMNS, "samples_ns"])
+        writer.writerows([*row(result), " ".join(map(str, result.test.samples_ns))] for result in found)
+        return text.getvalue()
+    objects = [plain(result) for result in found]
+    if form == "jsonl":
+        return "".join(json.dumps(entry) + "\n" for entry in objects)
+    return json.dumps(objects, indent=1) + "\n"
+
+
+def plain(result: Result) -> dict:
+    """A result with llama-bench's names where it has them."""
+    return {
+        "chapter": result.record["chapter"], "engine": result.run["engine"], "options": result.run["options"],
+        "model": result.run["model"]["name"], "test": result.test.name, "n_prompt": result.test.n_prompt,
+        "n_gen": result.test.n_gen, "n_depth": result.test.n_depth, "samples_ns": result.test.samples_ns,
+        "samples_ts": result.test.speeds(), "median_ts": result.speed, "gb_per_s": result.gb_per_s,
+        "of_roofline": result.share, "tokens_per_joule": result.tokens_per_joule,
+    }
