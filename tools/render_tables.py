@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes the tables of the README files from chapters/*/results/*.json and tools/reported.json.
+
+A table stands between <!-- table: NAME --> and <!-- /table -->; nobody writes there by hand.
+
+examples:
+  tools/render_tables.py
+  tools/render_tables.py --check        changes nothing; exit status 1 where a table is not as the records are
+  tools/render_tables.py --plot docs/figures
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from minfer_tools.errors import Failure
+from minfer_tools.measure import plot, readme
+from minfer_tools.measure.records import ROOT
+
+
+def main(words: list[str] | None = None) -> int:
+    summary, _, details = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(prog="render_tables.py", description=summary, epilog=details,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, and fail where a table would change")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="draw the ladders there as well, as SVG and PNG")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(words)
+    try:
+        changed = readme.changes(arguments.root)
+        for path, text in changed:
+            name = path.relative_to(arguments.root)
+            if arguments.check:
+                print(f"{name}: its tables are not what the records say: run tools/render_tables.py")
+            else:
+                path.write_text(text, encoding="utf-8")
+                print(f"wrote {name}")
+        if arguments.plot and not arguments.check:
+            for path in plot.draw_all(readme.Sources.load(arguments.root), arguments.plot):
+                print(f"wrote {path}")
+    except Failure as failure:
+        print(f"render_tables.py: {failure}", file=sys.stderr)
+        return failure.status
+    return 1 if arguments.check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
