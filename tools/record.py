@@ -15,65 +15,13 @@ examples:
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import tempfile
 from pathlib import Path
 
 from minfer_tools.errors import Failure
-from minfer_tools.measure import llama, machine, programs, records, sitting, tables
+from minfer_tools.measure import records, sitting, tables
+from minfer_tools.measure.options import USAGE, add_tests, measure, named_model, select
 from minfer_tools.measure.programs import progress
-
-USAGE = 2
-
-
-def numbers(text: str) -> str:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected whole numbers with commas between them")
-    return text
-
-
-def positive(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d*", text):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, 1 or more")
-    return int(text)
-
-
-def natural(text: str) -> int:
-    return 0 if text == "0" else positive(text)
-
-
-def named_model(text: str) -> sitting.NamedModel:
-    """"coder-0.5b=path", or a path that names itself."""
-    name, separator, path = text.partition("=")
-    return sitting.NamedModel(name, Path(path)) if separator else sitting.NamedModel(Path(text).stem, Path(text))
-
-
-def engine_option(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not re.fullmatch(r"[A-Z]+", name):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a variable and its value, as in LMHEAD=0")
-    return name, value
-
-
-def add_tests(parser: argparse.ArgumentParser) -> None:
-    """llama-bench's options, and how a sitting goes."""
-    parser.add_argument("-p", type=numbers, default="512", metavar="N,N", help="tokens of a prompt; 0: none (%(default)s)")
-    parser.add_argument("-n", type=numbers, default="128", metavar="N,N", help="decode steps; 0: none (%(default)s)")
-    parser.add_argument("-d", type=numbers, default="0", metavar="N,N", help="tokens before the clock starts (%(default)s)")
-    parser.add_argument("-r", type=positive, default=5, metavar="N", help="samples of a test in each turn (%(default)s)")
-    parser.add_argument("--turns", type=positive, default=2, metavar="N",
-                        help="how often each engine has its turn, there and back (%(default)s)")
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
-    parser.add_argument("--option", action="append", default=[], type=engine_option, metavar="NAME=VALUE",
-                        help="an engine's option, as LMHEAD=0; again for more")
-    parser.add_argument("--check-cases", type=natural, metavar="N",
-                        help="reference prompts to check each engine on; 0: none (default: all there are)")
-    parser.add_argument("--machine", metavar="ID", help="what the machine's file is called (default: from its name)")
-    parser.add_argument("--commit", metavar="HASH", help="of what was built, where there is no git to ask")
-    parser.add_argument("--llama-cpp", type=Path, metavar="DIR", help="llama.cpp's programs, to take turns with the chapters")
-    parser.add_argument("--heads", default="stock", metavar="stock,q4_0", help="llama.cpp: as the file has it, or requantized")
-    parser.add_argument("--fa", type=numbers, default="0,1", metavar="0,1", help="llama.cpp: flash attention (%(default)s)")
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
@@ -89,69 +37,6 @@ def parse(words: list[str] | None) -> argparse.Namespace:
                         help="where NN-slug/results/MACHINE.json is written (default: chapters)")
     add_tests(parser)
     return parser.parse_args(words)
-
-
-def select(text: str, build_dir: Path) -> list[sitting.Subject]:
-    """The chapters that a list names. "all" are the GPU's; the oracle has to be asked for."""
-    known = {}
-    for path in sorted(records.CHAPTERS.glob("[0-9][0-9]-*/main.cpp")):
-        number, slug = path.parent.name.split("-", 1)
-        if number != "00":
-            on_gpu = any(path.parent.glob("*.cu"))
-            known[int(number)] = sitting.Subject(path.parent.name, build_dir / slug, on_gpu)
-    chosen = []
-    for part in text.split(","):
-        span = re.fullmatch(r"(\d\d?)(?:-(\d\d?))?", part)
-        if part == "all":
-            found = [subject for subject in known.values() if subject.on_gpu]
-        elif part == "oracle":
-            found = [subject for subject in known.values() if not subject.on_gpu]
-        elif span:
-            found = [known[n] for n in range(int(span[1]), int(span[2] or span[1]) + 1) if n in known]
-        else:
-            found = []
-        if not found:
-            raise Failure(f"--chapters: found {part!r}, expected all, oracle, a number, or a span as 02-07", USAGE)
-        chosen += [subject for subject in found if subject not in chosen]
-    for subject in chosen:
-        if not subject.program.is_file():
-            raise Failure(f"{subject.program}: no such program; {subject.chapter} is not built there")
-    return chosen
-
-
-def make_options(arguments: argparse.Namespace, build_dir: Path | None) -> sitting.Options:
-    return sitting.Options(
-        plan=programs.Plan(arguments.p, arguments.n, arguments.d, arguments.r), turns=arguments.turns,
-        threads=arguments.threads, engine_options=dict(arguments.option), check_cases=arguments.check_cases,
-        commit=arguments.commit, build_dir=build_dir)
-
-
-def measure(subjects: list[sitting.Subject], models: list[sitting.NamedModel], arguments: argparse.Namespace,
-            build_dir: Path) -> list[dict]:
-    """A sitting's records, not written yet."""
-    options = make_options(arguments, build_dir)
-    for model in models:
-        if not model.path.is_file():
-            raise Failure(f"--model: {model.path}: no such file", USAGE)
-    on_gpu = any(subject.on_gpu for subject in subjects)
-    roofline, bandwidth = None, None
-    if on_gpu:
-        progress("measuring the roofline")
-        roofline = machine.roofline(build_dir / "roofline")
-        bandwidth = roofline["roofline"]["gb_per_s_median"] if roofline else None
-    else:
-        bandwidth = programs.stream_gb_per_s(subjects[0].program, options.extra())
-    described = machine.describe(roofline, bandwidth, "gpu" if on_gpu else "cpu")
-    if arguments.machine:
-        described["id"] = machine.identifier(arguments.machine)
-    with tempfile.TemporaryDirectory(prefix="minfer-llama-") as folder:
-        peers = {}
-        if arguments.llama_cpp:
-            flash = [int(fa) for fa in arguments.fa.split(",")]
-            peers = {model.name: llama.peers(arguments.llama_cpp, model.path, arguments.heads.split(","), flash, Path(folder))
-                     for model in models}
-        gathered = sitting.take(subjects, models, peers, options)
-        return sitting.to_records(gathered, described, roofline, options)
 
 
 def main(words: list[str] | None = None) -> int:

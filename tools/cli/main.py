@@ -10,6 +10,8 @@ import re
 import sys
 
 from cli import VERSION
+from cli.bench import EXAMPLES as BENCH_EXAMPLES
+from cli.bench import add_options as add_bench
 from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
 from minfer_tools.errors import Failure
 
@@ -205,8 +207,10 @@ def add_later(commands) -> None:
 """)
     diff.add_argument("rest", nargs=argparse.REMAINDER, metavar="A [B] ...",
                       help="two chapters, and options of tools/chapter_diff.py")
+    bench = add_command(commands, "bench", "bench:bench",
+                        "time chapters as llama-bench does, and record the results", BENCH_EXAMPLES)
+    add_bench(bench)
     for name, about, example in (
-            ("bench", "measure this machine's chapters and record the results", ""),
             ("compare", "measure two engines side by side", "coder-0.5b"),
             ("docs", "build the documentation site", "")):
         command = add_command(commands, name, f"info:{name}", about,

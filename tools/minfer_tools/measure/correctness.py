@@ -37,13 +37,17 @@ def parse_forced(text: str) -> Forced:
     return Forced(predictions, digest, rows)
 
 
-def check_case(program: Path, model: Path, case: dict, extra: list[str], environment: dict | None) -> dict:
+def force(program: Path, model: Path, case: dict, extra: list[str], environment: dict | None) -> Forced:
     """One prompt with the reference's answer forced after it."""
-    prompt, answer = case["prompt_ids"], case["f32"]["ids"]
-    ids = " ".join(map(str, [*prompt, *answer]))
-    forced = parse_forced(run_program(
-        [program, "run", "--model", model, "--teacher", len(prompt), "--prompt-ids", ids, *extra], environment, quiet=True))
-    first = len(prompt) - 1
+    ids = " ".join(map(str, [*case["prompt_ids"], *case["f32"]["ids"]]))
+    return parse_forced(run_program([program, "run", "--model", model, "--teacher", len(case["prompt_ids"]),
+                                     "--prompt-ids", ids, *extra], environment, quiet=True))
+
+
+def check_case(program: Path, model: Path, case: dict, extra: list[str], environment: dict | None) -> dict:
+    """How often the engine predicts the reference's next token, the reference's own tokens before it."""
+    answer, forced = case["f32"]["ids"], force(program, model, case, extra, environment)
+    first = len(case["prompt_ids"]) - 1
     agree = sum(forced.predictions[first + i] == token for i, token in enumerate(answer))
     return {"tokens": len(answer), "agree": agree, "logits_hash": forced.logits_hash, "rows": forced.rows}
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -11,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..cache import sha256_of
 from . import correctness, jetson, llama, machine, programs
 from .programs import Plan, Test, progress
 from .records import ROOT
@@ -67,14 +67,6 @@ class Measured:
     power: dict | None = None
     checked: dict | None = None
     build: dict[str, str] = field(default_factory=dict)
-
-
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def git(*words: str) -> str | None:
