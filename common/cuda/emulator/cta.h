@@ -132,6 +132,8 @@ class ReadyQueue {
   std::size_t size() const { return tail_ - head_; }
   void push(unsigned number) { ring_[tail_++ & mask_] = number; }
   unsigned pop() { return ring_[head_++ & mask_]; }
+  /// The i-th element, from the front.
+  unsigned peek(std::size_t i) const { return ring_[(head_ + i) & mask_]; }
   /// Moves the i-th element to the front, in exchange for the first.
   void bring_forward(std::size_t i) { std::swap(ring_[head_ & mask_], ring_[(head_ + i) & mask_]); }
 
@@ -147,11 +149,23 @@ class Cta {
   /// Makes this object the block `index` of a grid. Threads are started later, one by one.
   void begin(uint3 index, dim3 extent, std::size_t dynamic_shared_bytes);
 
-  /// The next thread that has not been started, in the order of their numbers, or with
-  /// `unstarted_index` the one that many places later.
-  Thread& start(std::size_t unstarted_index = 0) {
-    std::swap(order_[started_], order_[started_ + unstarted_index]);
-    return threads_[order_[started_++]];
+  /// The next thread that has not been started, in the order of their numbers.
+  Thread& start() { return threads_[order_[started_++]]; }
+
+  /// How many threads could run next: those in the ready queue, and those not started.
+  std::size_t choices() const { return ready.size() + unstarted(); }
+  /// The number of the thread that is the i-th of them.
+  unsigned peek(std::size_t i) const {
+    return i < ready.size() ? ready.peek(i) : order_[started_ + i - ready.size()];
+  }
+  /// Takes the i-th of them.
+  Thread& take(std::size_t i) {
+    if (i < ready.size()) {
+      ready.bring_forward(i);
+      return pop_runnable();
+    }
+    std::swap(order_[started_], order_[started_ + i - ready.size()]);
+    return start();
   }
 
   void make_runnable(const Thread& thread) { ready.push(thread.number); }

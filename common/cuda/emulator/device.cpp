@@ -166,6 +166,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = settings().sm_count;
   properties->major = kComputeCapabilityMajor;
   properties->minor = kComputeCapabilityMinor;
+  properties->integrated = settings().is_integrated;
   properties->warpSize = static_cast<int>(kWarpSize);
   return cudaSuccess;
 }
@@ -186,7 +187,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = settings().sm_count;
       break;
     case cudaDevAttrIntegrated:
-      *value = 0;
+      *value = settings().is_integrated;
       break;
     case cudaDevAttrCanMapHostMemory:
       *value = 1;

@@ -31,7 +31,7 @@ void StackPool::add_chunk() {
   madvise(memory, bytes, MADV_NOHUGEPAGE);  // most of a stack is never touched
   char* chunk = static_cast<char*>(memory);
   chunks_.emplace_back(chunk, Unmap{bytes});
-  for (std::size_t i = kStacksPerChunk; i-- > 0;) {
+  for (std::size_t i = 0; i < kStacksPerChunk; ++i) {  // the last, which is the highest, goes first
     free_.push_back({chunk + i * stride, stack_bytes_});
   }
 }
@@ -51,6 +51,7 @@ Stack StackPool::take(std::size_t bytes) {
 void StackPool::give_abandoned(Stack stack) {
   // Its frames did not return, and so left their redzones behind.
   unpoison(stack.bottom, stack.bytes);
+  if (overflown(stack)) std::memset(stack.bottom, 0, sizeof(std::uint64_t));
   give(stack);
 }
 

@@ -145,7 +145,7 @@ void run_grid(const KernelCall& call, const GridShape& shape) {
   WorkerPool& pool = WorkerPool::instance();
   const std::uint64_t launch = pool.count_launch();
   std::optional<std::uint64_t> seed;
-  if (current.seed) seed = Random(*current.seed + launch).next();
+  if (current.seed) seed = Random(Random(*current.seed).next() + launch).next();
   const unsigned workers = workers_for(shape, current);
   Grid grid(call, shape, static_cast<int>(workers), seed, current.spin_limit);
   pool.run(grid, workers);

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "cuda/emulator/settings.h"
 #include "cuda/emulator/stream.h"
@@ -53,6 +55,29 @@ class Allocations {
     if (after == blocks_.begin()) return 0;
     const auto& [begin, bytes] = *--after;
     return address - begin < bytes ? bytes - (address - begin) : 0;
+  }
+
+  /// What an address within or close to a block is, for a message; empty for any other.
+  std::string describe(const void* pointer) const {
+    constexpr std::size_t kNear = 4096;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    std::size_t nearest = kNear;
+    std::string result;
+    const auto consider = [&](std::size_t distance, const char* relation, std::size_t bytes) {
+      if (distance >= nearest) return;
+      nearest = distance;
+      result = std::to_string(distance) + " bytes " + relation + " " + std::to_string(bytes) +
+               " bytes of device memory";
+    };
+    const auto after = blocks_.upper_bound(address);
+    if (after != blocks_.end()) consider(after->first - address, "before", after->second);
+    if (after == blocks_.begin()) return result;
+    const auto& [begin, bytes] = *std::prev(after);
+    const std::size_t offset = address - begin;
+    if (offset < bytes) return std::to_string(offset) + " bytes into device memory";
+    consider(offset - bytes, "after", bytes);
+    return result;
   }
 
   std::size_t used() const {
@@ -113,6 +138,10 @@ cudaError_t release(Allocations& allocations, void* pointer) {
 
 }  // namespace
 
+std::string describe_device_memory(const void* pointer) {
+  return device_memory().describe(pointer);
+}
+
 cudaError_t copy_symbol(void* symbol, std::size_t size, void* host, std::size_t bytes,
                         std::size_t offset, bool to_symbol, cudaStream_t stream, bool async) {
   if (!async && is_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
@@ -128,6 +157,10 @@ cudaError_t copy_symbol(void* symbol, std::size_t size, void* host, std::size_t 
 using namespace minfer::emulator;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  if (settings().failing_allocations > 0) {
+    --settings().failing_allocations;
+    return remember(cudaErrorMemoryAllocation);
+  }
   return allocate(device_memory(), pointer, bytes, settings().memory_bytes);
 }
 

@@ -20,6 +20,11 @@ struct Settings {
   int workers = 1;
   /// Device memory in bytes (MINFER_EMULATOR_MEMORY).
   std::size_t memory_bytes = std::size_t{8} << 30;
+  /// The device shares its memory with the host, as a Jetson does.
+  bool is_integrated = false;
+  /// So many allocations of device memory fail, whatever is free, as they do on a Jetson whose
+  /// memory is full of cached files.
+  int failing_allocations = 0;
   /// Bytes of a CUDA thread's stack.
   std::size_t stack_bytes = 64 << 10;
   /// A grid in which every thread that can run has spun this often in a row, while nothing else

@@ -89,6 +89,7 @@ void Worker::run(Grid& grid, unsigned number) {
   activity_ = &grid.activities()[number];
   stack_bytes_ = settings().stack_bytes;
   random_ = Random(grid.seed.value_or(0));
+  slow_warps_ = random_.next();
   spins_seen_.assign(grid.activities().size(), 0);
   progress_seen_ = 0;
   fruitless_checks_ = 0;
@@ -250,16 +251,25 @@ Thread* Worker::choose_in_order() {
   return &cta.pop_runnable();
 }
 
+/// Any thread that can run, but for a while some warps are passed over: if all threads got on at
+/// about the same pace, a race that needs one warp to be far ahead of another would hardly ever be
+/// seen.
 Thread* Worker::choose_at_random() {
-  constexpr std::uint64_t kStay = 4;  // leave the CTA one time in so many
+  constexpr std::uint64_t kStay = 4;         // leave the CTA one time in so many
+  constexpr std::uint64_t kSamePace = 2048;  // choose other slow warps one time in so many
+  constexpr int kDraws = 16;                 // then a slow one has its turn
   if (!resident_[turn_]->can_advance() || random_.below(kStay) == 0) {
     turn_ = random_.below(resident_.size());
   }
+  if (random_.below(kSamePace) == 0) slow_warps_ = random_.next();
   Cta& cta = *resident_[turn_];
-  const std::uint64_t choice = random_.below(cta.ready.size() + cta.unstarted());
-  if (choice >= cta.ready.size()) return &cta.start(choice - cta.ready.size());
-  cta.ready.bring_forward(choice);
-  return &cta.pop_runnable();
+  std::size_t choice = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    choice = random_.below(cta.choices());
+    const bool is_slow = (slow_warps_ >> cta.peek(choice) / kWarpSize % 64 & 1) != 0;
+    if (!is_slow) break;
+  }
+  return &cta.take(choice);
 }
 
 void Worker::preempt() {
@@ -395,20 +405,6 @@ void Worker::fail(std::string what) {
   grid_->stop("emulator: " + whereabouts() + ": " + what);
   std::string().swap(what);  // nothing on this stack is destroyed
   abandon();
-}
-
-std::string to_string(uint3 index) {
-  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
-         std::to_string(index.z) + ")";
-}
-
-std::string to_string(Site site) {
-  const char* slash = std::strrchr(site.file, '/');
-  return std::string(slash == nullptr ? site.file : slash + 1) + ":" + std::to_string(site.line);
-}
-
-void fail(std::string what) {
-  current_worker->fail(std::move(what));
 }
 
 // ---------------------------------------------------------------------------- hooks

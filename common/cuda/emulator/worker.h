@@ -92,6 +92,7 @@ class Worker {
   StackPool stacks_;
   std::size_t stack_bytes_ = 0;
   Random random_;
+  std::uint64_t slow_warps_ = 0;  // bit n: warps n, n + 64, ... of each CTA are passed over
   std::uint64_t ticks_ = 0;
 
   // Evidence of a deadlock, see is_deadlocked().
