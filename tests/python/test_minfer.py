@@ -114,7 +114,7 @@ def test_text_that_looks_like_an_option_is_text(text):
     assert make_parser().parse_args(["run", *words]).prompt == text
 
 
-@pytest.mark.parametrize("command", ["compare", "docs"])
+@pytest.mark.parametrize("command", ["docs"])
 def test_commands_of_later_versions_are_skips(command):
     if (ROOT / "tools" / f"{command}.py").exists():
         pytest.skip(f"this version has tools/{command}.py")

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from pathlib import Path
 
-from cli import ROOT, build, chapters, gpu, models, run, system
+from cli import build, chapters, gpu, models, peer, run, system
 from cli.console import DONE, SKIPPED, USAGE, say
 from minfer_tools.errors import Failure
 from minfer_tools.measure import ab, options, readme, records, sitting, tables
@@ -77,20 +76,6 @@ def find_models(wanted: list[str] | None, install: bool) -> list[sitting.NamedMo
     return found
 
 
-def llama_cpp(on_gpu: bool) -> Path:
-    """llama.cpp's programs, for the device that the chapters use."""
-    command = [ROOT / "tools" / "build_llama_cpp"]
-    device = gpu.find() if on_gpu else None
-    if device:
-        command += ["--cuda", str(device.sm)]
-    say("building llama.cpp, if it is not built yet (tools/build_llama_cpp)")
-    done = subprocess.run([*command, build.folder() / ("llama.cpp-cuda" if device else "llama.cpp")],
-                          stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise models.Reported(done.returncode)
-    return Path(done.stdout.strip())
-
-
 def bench(arguments: argparse.Namespace) -> int:
     if arguments.ab and (arguments.record or arguments.peer or arguments.chapter or arguments.reproduce):
         raise Failure("--ab compares two chapters and nothing else: leave out --chapter, --peer, --record, --reproduce", USAGE)
@@ -101,7 +86,7 @@ def bench(arguments: argparse.Namespace) -> int:
         prepare(subjects, arguments.install)
     found = find_models(arguments.model, arguments.install)
     if arguments.peer and not arguments.llama_cpp:
-        arguments.llama_cpp = llama_cpp(any(subject.on_gpu for subject in subjects))
+        arguments.llama_cpp = peer.llama_cpp(any(subject.on_gpu for subject in subjects), arguments.install)
     if arguments.ab:
         return compare_two(subjects, found, arguments, build_dir)
     measured = options.measure(subjects, found, arguments, build_dir)

@@ -19,7 +19,7 @@ from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
 DIFFERENT = 1  # the exit status of diff and its like
-TOOLS = {"compare": "tools/compare.py", "docs": "tools/docs.py"}
+TOOLS = {"docs": "tools/docs.py"}
 
 
 def model(arguments: argparse.Namespace) -> None:
@@ -41,10 +41,6 @@ def diff(arguments: argparse.Namespace) -> int:
         raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
     status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
     return DONE if status.returncode == DIFFERENT else status.returncode
-
-
-def compare(arguments: argparse.Namespace) -> int:
-    return hand_over("compare", arguments.rest)
 
 
 def docs(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,8 @@ import sys
 from cli import VERSION
 from cli.bench import EXAMPLES as BENCH_EXAMPLES
 from cli.bench import add_options as add_bench
+from cli.compare import EXAMPLES as COMPARE_EXAMPLES
+from cli.compare import add_options as add_compare
 from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
 from minfer_tools.errors import Failure
 
@@ -210,12 +212,14 @@ def add_later(commands) -> None:
     bench = add_command(commands, "bench", "bench:bench",
                         "time chapters as llama-bench does, and record the results", BENCH_EXAMPLES)
     add_bench(bench)
-    for name, about, example in (
-            ("compare", "measure two engines side by side", "coder-0.5b"),
-            ("docs", "build the documentation site", "")):
-        command = add_command(commands, name, f"info:{name}", about,
-                              f"  ./minfer {name} {example}\n")
-        command.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
+    compare = add_command(commands, "compare", "compare:compare",
+                          "greedy tokens against llama.cpp's, on the same weights in F32",
+                          COMPARE_EXAMPLES)
+    add_model(compare)
+    add_compare(compare)
+    docs = add_command(commands, "docs", "info:docs", "build the documentation site",
+                       "  ./minfer docs\n")
+    docs.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
 
 
 def main(argv: list[str]) -> int:
