@@ -12,7 +12,7 @@ import pytest
 
 from minfer_tools import synthetic
 from minfer_tools.errors import Failure
-from minfer_tools.measure import correctness, jetson, llama, machine, records, statistics, tables
+from minfer_tools.measure import correctness, jetson, llama, machine, programs, records, statistics, tables
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -137,6 +137,20 @@ def test_llama_bench_names():
     assert [llama.test_name(512, 0, 0), llama.test_name(0, 128, 1024)] == ["pp512", "tg128 @ d1024"]
 
 
+def test_what_llama_cpp_needs_is_made_once_for_each_head(tmp_path):
+    script = tmp_path / "llama-quantize"
+    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/called\n')
+    script.chmod(0o755)
+    found = llama.peers(tmp_path, Path("m.gguf"), ["stock", "q4_0", "f32"], [0, 1], tmp_path)
+    assert [(peer.head, peer.flash_attention) for peer in found] == [
+        ("stock", 0), ("stock", 1), ("q4_0", 0), ("q4_0", 1), ("f32", 0), ("f32", 1)]
+    assert found[0].model == Path("m.gguf")
+    assert "-fa 1" in " ".join(found[1].command(programs.Plan(), []))
+    q4, f32 = (tmp_path / "called").read_text().splitlines()
+    assert "--output-tensor-type q4_0" in q4 and q4.endswith(f"{found[2].model} Q4_0")
+    assert "--output-tensor-type" not in f32 and f32.endswith(f"{found[4].model} F32")
+
+
 # --- records
 
 
@@ -173,6 +187,13 @@ def test_a_board_has_tokens_per_joule():
     board["machine"]["l4t"] = "36.4.3"
     board["runs"][0]["power"]["watts"] = 20.0
     assert records.results(board)[0].tokens_per_joule == 5.0
+
+
+def test_a_cpu_engines_memory_is_told_against_the_file():
+    assert tables.memory_lines([record(peak_resident_bytes=13)]) == []
+    cpu = record(peak_resident_bytes=13)
+    cpu["machine"]["bandwidth_of"] = "cpu"
+    assert tables.memory_lines([cpu]) == ["dp4a, tiny: 0 MB resident at most, 1.30 times the file"]
 
 
 def test_other_forms_keep_every_sample_in_order():

@@ -18,7 +18,7 @@ EXAMPLES = """\
   ./minfer bench --chapter all -p 0 -d 0,1024 --record
   ./minfer bench --ab 05 06 -p 0              two chapters in turns, with the ratio's interval
   ./minfer bench --reproduce                  the whole ladder, beside the reported figures
-  ./minfer bench --chapter oracle --peer llama.cpp --threads 2
+  ./minfer bench --chapter oracle --peer llama.cpp --heads stock,f32 --fa 0 --threads 2
 """
 
 
@@ -90,6 +90,8 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.ab:
         return compare_two(subjects, found, arguments, build_dir)
     measured = options.measure(subjects, found, arguments, build_dir)
+    for line in tables.memory_lines(measured):
+        say(line)
     if arguments.record or arguments.reproduce:
         for record in measured:
             say(f"wrote {records.write(records.CHAPTERS, record)}")

@@ -9,10 +9,13 @@ from pathlib import Path
 from ..errors import Failure
 from .programs import Plan, json_lines, run_program
 
+HEADS = ("stock", "q4_0", "f32")
+
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to run llama.cpp: its head and whether it uses flash attention."""
+    """One way to run llama.cpp: its head ("f32": that and all other weights) and whether it uses flash
+    attention."""
 
     programs: Path
     model: Path
@@ -53,11 +56,14 @@ def quantize(programs: Path, source: Path, target: Path, kind: str, head: str | 
 
 
 def peers(programs: Path, model: Path, heads: list[str], flash: list[int], folder: Path) -> list[Peer]:
-    """All combinations; a q4_0 head is made in `folder`."""
+    """All combinations. What is not in the file is made in `folder`: "q4_0", a head of that type, and "f32",
+    all weights dequantized."""
     found = []
     for head in heads:
         file = model
-        if head != "stock":
+        if head == "f32":
+            file = quantize(programs, model, folder / f"{model.stem}-f32.gguf", "F32")
+        elif head != "stock":
             file = quantize(programs, model, folder / f"{model.stem}-{head}-head.gguf", "Q4_0", head)
         found += [Peer(programs, file, head, fa) for fa in flash]
     return found

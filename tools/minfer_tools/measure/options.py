@@ -44,6 +44,13 @@ def engine_option(text: str) -> tuple[str, str]:
     return name, value
 
 
+def heads(text: str) -> list[str]:
+    parts = text.split(",")
+    if not set(parts) <= set(llama.HEADS):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected of {', '.join(llama.HEADS)} one or more")
+    return parts
+
+
 def add_tests(parser: argparse.ArgumentParser) -> None:
     """llama-bench's options, and how a sitting goes."""
     parser.add_argument("-p", type=numbers, default="512", metavar="N,N", help="tokens of a prompt; 0: none (%(default)s)")
@@ -60,7 +67,8 @@ def add_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", metavar="ID", help="what the machine's file is called (default: from its name)")
     parser.add_argument("--commit", metavar="HASH", help="of what was built, where there is no git to ask")
     parser.add_argument("--llama-cpp", type=Path, metavar="DIR", help="llama.cpp's programs, to take turns with the chapters")
-    parser.add_argument("--heads", default="stock", metavar="stock,q4_0", help="llama.cpp: as the file has it, or requantized")
+    parser.add_argument("--heads", type=heads, default=["stock"], metavar="stock,q4_0,f32",
+                        help="llama.cpp's head: the file's, requantized, or with all weights in F32 (stock)")
     parser.add_argument("--fa", type=numbers, default="0,1", metavar="0,1", help="llama.cpp: flash attention (%(default)s)")
 
 
@@ -126,7 +134,7 @@ def measure(subjects: list[sitting.Subject], models: list[sitting.NamedModel], a
         peers = {}
         if arguments.llama_cpp:
             flash = [int(fa) for fa in arguments.fa.split(",")]
-            peers = {model.name: llama.peers(arguments.llama_cpp, model.path, arguments.heads.split(","), flash, Path(folder))
+            peers = {model.name: llama.peers(arguments.llama_cpp, model.path, arguments.heads, flash, Path(folder))
                      for model in models}
         gathered = sitting.take(subjects, models, peers, options)
         return sitting.to_records(gathered, described, roofline, options)

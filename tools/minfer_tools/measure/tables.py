@@ -73,3 +73,15 @@ def plain(result: Result) -> dict:
         "samples_ts": result.test.speeds(), "median_ts": result.speed, "gb_per_s": result.gb_per_s,
         "of_roofline": result.share, "tokens_per_joule": result.tokens_per_joule,
     }
+
+
+def memory_lines(measured: list[dict]) -> list[str]:
+    """How much memory each CPU engine had resident at most, against its model's file."""
+    lines = []
+    for record in measured:
+        for run in record["runs"]:
+            if record["machine"]["bandwidth_of"] == "cpu" and run["peak_resident_bytes"]:
+                resident, size = run["peak_resident_bytes"], run["model"]["bytes"]
+                lines.append(f"{engine_title(run)}, {run['model']['name']}: {resident / 1e6:.0f} MB resident at most, "
+                             f"{resident / size:.2f} times the file")
+    return lines
