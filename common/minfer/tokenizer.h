@@ -14,19 +14,24 @@ namespace minfer {
 
 using Token = std::int32_t;
 
-/// Byte-level BPE as Qwen2.5 uses it, read from a GGUF file's vocabulary and merges. It adds no
-/// BOS and, as llama.cpp, normalizes nothing (the hub's tokenizer applies NFC).
+/// Byte-level BPE as Qwen2.5 uses it, read from a GGUF file's vocabulary and merges: the ids are
+/// those of the `tokenizers` package set up with the same. It adds no BOS and, as llama.cpp,
+/// normalizes nothing (the hub's tokenizer applies NFC).
+///
+/// It keeps nothing of the file, and may be used by several threads at once.
 class Tokenizer {
  public:
-  /// @throws FileError when the vocabulary is missing, of another kind, or contradicts itself
+  /// @throws FileError when the vocabulary is missing, of another kind, or contradicts itself; also
+  ///         when UNUSED tokens stand before others, since ids of real tokens have no gaps here
   explicit Tokenizer(const GgufFile& file);
   Tokenizer(Tokenizer&&) noexcept;
   ~Tokenizer();
 
   /// The ids of a text, in which `<|im_end|>` and its like are plain characters. Bytes that are
-  /// not UTF-8 are encoded as the bytes they are.
+  /// not UTF-8 are encoded as the bytes they are. @throws std::length_error from 2^31 bytes on
   std::vector<Token> encode(std::string_view text) const;
-  /// The same, with control and user-defined tokens recognised where they stand in the text.
+  /// The same, with control and user-defined tokens recognised where they stand in the text: the
+  /// one that begins first, and of those that begin there the longest.
   std::vector<Token> encode_with_specials(std::string_view text) const;
 
   /// The bytes of one token; empty for control tokens and for ids that name none. Bytes, not
