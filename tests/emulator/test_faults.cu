@@ -136,8 +136,8 @@ __global__ void recurses(int* out, int depth) {
   out[1] = descend(out, depth);
 }
 
-__global__ void increments(int* out) {
-  atomicAdd(out, 1);
+__global__ void increments(int* counter) {
+  atomicAdd(counter, 1);
 }
 
 template <int N>
