@@ -216,6 +216,15 @@ def test_writing_again_replaces_the_same_run_and_keeps_the_others(tmp_path):
     assert '"samples_ns": [50000000, 100000000, 200000000]' in path.read_text()
 
 
+def test_another_sitting_keeps_the_tests_that_it_did_not_take(tmp_path):
+    shallow, deep = ({"test": name, "n_prompt": 0, "n_gen": 10, "n_depth": depth, "samples_ns": [1]}
+                     for name, depth in (("tg10", 0), ("tg10 @ d5", 5)))
+    records.write(tmp_path, record(tests=[shallow, deep]))
+    again = {**deep, "samples_ns": [2]}
+    runs = records.load(records.write(tmp_path, record(tests=[again], turns=1)))["runs"]
+    assert [(run["turns"], run["tests"]) for run in runs] == [(2, [shallow]), (1, [again])]
+
+
 def test_a_reference_without_locked_clocks_is_no_record():
     free = record()
     free["runs"][0]["power"]["reference"] = True

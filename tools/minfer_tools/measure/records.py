@@ -38,17 +38,23 @@ def load(path: Path) -> dict:
 
 
 def identity(run: dict) -> tuple:
-    """What makes two runs the same measurement, so that the newer replaces the older."""
+    """What makes two runs the same measurement, so that the newer's tests replace the older's."""
     return run["model"]["name"], run["engine"], tuple(sorted(run["options"].items()))
 
 
+def without(run: dict, replaced: set[tuple]) -> dict | None:
+    """A run without the tests that a newer one replaces; None where that leaves nothing."""
+    tests = [test for test in run["tests"] if (identity(run), test["test"]) not in replaced]
+    return {**run, "tests": tests} if tests else None
+
+
 def merged(old: dict | None, new: dict) -> dict:
-    """The record with the new runs in place of their like; the others stay, each with its own source."""
+    """The record with the new tests in place of their like; the others stay, each with its own source."""
     if not old:
         return new
-    fresh = {identity(run) for run in new["runs"]}
-    runs = [run for run in old["runs"] if identity(run) not in fresh] + new["runs"]
-    return {**old, **new, "runs": sorted(runs, key=identity)}
+    replaced = {(identity(run), test["test"]) for run in new["runs"] for test in run["tests"]}
+    kept = [run for run in (without(run, replaced) for run in old["runs"]) if run]
+    return {**old, **new, "runs": sorted(kept + new["runs"], key=identity)}
 
 
 def write(out: Path, record: dict) -> Path:
