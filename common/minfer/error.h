@@ -17,10 +17,10 @@ class FileError : public std::runtime_error {
 };
 
 /// A name out of a file, for a message: in double quotes, everything but printable ASCII written
-/// as \xNN, and cut after 96 bytes, so that no file can write to the terminal what it likes.
+/// as `\xNN`, and cut after 96 bytes, so that no file can write to the terminal what it likes.
 std::string quoted(std::string_view name);
 
-/// A path for a message: as it is, but with control characters written as \xNN, so that the
+/// A path for a message: as it is, but with control characters written as `\xNN`, so that the
 /// message stays one line.
 std::string shown_path(std::string_view path);
 

@@ -8,7 +8,8 @@
 
 namespace minfer {
 
-/// What Qwen2's split expression tells characters apart by: \p{L}, \p{N}, \s, and everything else.
+/// What Qwen2's split expression tells characters apart by: `\p{L}`, `\p{N}`, `\s`, and everything
+/// else.
 enum class CharClass : std::uint8_t { kOther, kLetter, kNumber, kSpace };
 
 /// Code points first..last (both included) of one class.
