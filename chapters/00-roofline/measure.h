@@ -74,7 +74,7 @@ struct Measurements {
 using Progress = std::function<void(const std::string& what)>;
 
 /// Measures everything. Every pass's sum is compared with what the buffer is known to hold.
-/// @throws CudaError; std::runtime_error if a sum is wrong
+/// @throws CudaError @throws std::runtime_error if a sum is wrong
 Measurements measure(const MeasureOptions& options, const Progress& progress);
 
 }  // namespace minfer

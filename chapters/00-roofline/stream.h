@@ -42,7 +42,7 @@ constexpr std::uint32_t pattern_sum(std::size_t count) {
 }
 
 /// The most CTAs of that many loads in flight that an SM holds at once.
-/// @throws CudaError; std::invalid_argument if the number is not one of kLoadsInFlight
+/// @throws CudaError @throws std::invalid_argument if the number is not one of kLoadsInFlight
 int ctas_that_fit_an_sm(int loads_in_flight);
 
 /// Sets words[i] = pattern_word(first + i) for n 16-byte words (4 n words of 32 bits), on the GPU.
@@ -54,7 +54,7 @@ void fill_pattern(uint4* words, std::size_t n, std::size_t first, cudaStream_t s
 /// Reads n 16-byte words once and leaves what each CTA has summed up.
 /// @param sums  [shape.ctas] u32 on the device, modulo 2^32
 /// @param words [n] uint4 on the device
-/// @throws CudaError; std::invalid_argument for a shape that there is not
+/// @throws CudaError @throws std::invalid_argument for a shape that there is not
 void stream_read(std::uint32_t* sums, const uint4* words, std::size_t n, const StreamShape& shape,
                  cudaStream_t stream);
 

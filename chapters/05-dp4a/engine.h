@@ -21,7 +21,7 @@ namespace minfer {
 /// What this engine is called and which options it honours.
 EngineInfo engine_info();
 
-/// The engine of this chapter. @throws FileError, CudaError, std::runtime_error
+/// The engine of this chapter. @throws FileError @throws CudaError @throws std::runtime_error
 std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options);
 
 /// A model's tables with every pointer into device memory: the file's bytes, still quantized, in

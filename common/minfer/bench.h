@@ -80,7 +80,7 @@ double median(std::vector<std::int64_t> samples);
 std::string json_string(const std::string& text);
 
 /// `PROGRAM bench`: results to standard output as they come, progress to standard error.
-/// @return the exit status @throws UsageError, FileError, std::runtime_error
+/// @return the exit status @throws UsageError @throws FileError @throws std::runtime_error
 int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory make_engine);
 
 }  // namespace minfer

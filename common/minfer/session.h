@@ -15,7 +15,8 @@
 namespace minfer {
 
 /// A loaded model with its engine, and what the commands do with them. Every command returns the
-/// exit status. @throws FileError, UsageError, OutputError, ReaderGone, std::runtime_error
+/// exit status. @throws FileError @throws UsageError @throws OutputError @throws ReaderGone
+/// @throws std::runtime_error
 class Session {
  public:
   /// Loads the model and makes the engine; says on standard error what was loaded.

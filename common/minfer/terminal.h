@@ -20,7 +20,7 @@ class OutputError : public std::runtime_error {
 struct ReaderGone {};
 
 /// Writes to standard output and returns when the system has taken all of it.
-/// @throws OutputError, ReaderGone
+/// @throws OutputError @throws ReaderGone
 void write_output(std::string_view text);
 
 /// All of standard input. @throws std::runtime_error when it can't be read
