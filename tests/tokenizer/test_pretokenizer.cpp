@@ -48,6 +48,8 @@ TEST_CASE("contractions") {
   CHECK(pieces("you're I'm he'd don't") ==
         Pieces{"you", "'re", " I", "'m", " he", "'d", " don", "'t"});
   CHECK(pieces("'tis") == Pieces{"'t", "is"});
+  CHECK(pieces("'Sx 'REx 'Vex") == Pieces{"'S", "x", " '", "REx", " '", "Vex"});
+  CHECK(pieces("'llx'LLx'lex") == Pieces{"'ll", "x", "'LL", "x", "'lex"});
   CHECK(pieces("'rx 'lx 'vx 'ex") == Pieces{"'rx", " '", "lx", " '", "vx", " '", "ex"});
   CHECK(pieces("'r") == Pieces{"'r"});
   CHECK(pieces("'") == Pieces{"'"});
