@@ -140,9 +140,13 @@ __global__ void attention(float* y,                       // [n_heads, head_dim]
   const std::uint32_t i = threadIdx.x % shape.head_dim, part = threadIdx.x / shape.head_dim;
   const std::uint32_t n_parts = kThreads / shape.head_dim;
   const float* v = v_cache + kv_head * shape.head_dim + i;
+  // Counted by ones, since steps of n_parts are not unrolled: that keeps 16 loads of V in flight.
+  const std::uint32_t n_mine = (n - 1 - part + n_parts) / n_parts;
   float value = 0;
-  for (std::uint32_t t = part; t < n; t += n_parts) {
-    value = fmaf(row[t], v[std::size_t(t) * d_kv], value);
+#pragma unroll 16
+  for (std::uint32_t j = 0; j < n_mine; ++j) {
+    const std::size_t t = part + j * n_parts;
+    value = fmaf(row[t], v[t * d_kv], value);
   }
   parts[threadIdx.x] = value;
   __syncthreads();  // parts: written by all, read by those that take the first
