@@ -5,6 +5,7 @@
     whole_model.py make FOLDER                     writes the models (needs numpy)
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules
+    whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory
 
 The committed hashes are in logits_hash.json; `check --update` writes PROGRAM's into it. Exit status:
 0 equal, 1 different, 77 skipped, with the reason.
@@ -46,15 +47,20 @@ def slug(program: Path) -> str:
     return program.name.removesuffix("-emulated")
 
 
-def run(program: Path, arguments: list[str], **environment: str) -> str:
-    """What the program prints; its failure is ours. MINFER_RUN_WITH runs programs for another processor."""
-    done = subprocess.run(
+def start(program: Path, arguments: list[str], **environment: str) -> subprocess.CompletedProcess:
+    """Runs the program to its end. MINFER_RUN_WITH runs programs for another processor."""
+    return subprocess.run(
         [*shlex.split(os.environ.get("MINFER_RUN_WITH", "")), str(program), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def run(program: Path, arguments: list[str], **environment: str) -> str:
+    """What the program prints; its failure is ours."""
+    done = start(program, arguments, **environment)
     if done.returncode != 0:
         if any(words in done.stderr for words in NO_GPU):
             raise Skip(done.stderr.strip().splitlines()[-1])
@@ -87,9 +93,10 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
     """What is wrong with a program: hashes, tokens against the reference, decoding against forcing."""
     problems = []
     name = slug(program)
-    tolerance = data["tolerances"][name]
-    committed = data["hashes"].setdefault(name, {})
-    for model_name in cases or data["cases"]:
+    dead_end = data["dead_ends"].get(name)
+    tolerance = dead_end["tolerance"] if dead_end else data["tolerances"][name]
+    committed = dead_end["hashes"] if dead_end else data["hashes"].setdefault(name, {})
+    for model_name in cases or (committed if dead_end else data["cases"]):
         case = data["cases"][model_name]
         model, ids, prompt = model_path(folder, model_name), case["ids"], case["prompt"]
 
@@ -139,6 +146,17 @@ def schedules(program: Path, folder: Path, data: dict) -> list[str]:
     return problems
 
 
+def refusals(program: Path, folder: Path) -> list[str]:
+    """A device that is too small: one line with what is needed and what there is, and nothing else."""
+    done = start(program, [str(model_path(folder, "tiny-d")), "1", "8", "-c", "2048"],
+                 MINFER_EMULATOR_MEMORY=str(1 << 20))
+    expected = r"[\w-]+: GPU memory: .*2048 tokens needs [1-9][\d.]* MiB, but the GPU has 1\.0 MiB .*-c\)\n"
+    if done.returncode == 1 and done.stdout == "" and re.fullmatch(expected, done.stderr):
+        return []
+    return [f"with 1 MiB of memory: exit status {done.returncode}, {done.stdout!r}, {done.stderr!r}; "
+            "expected 1 and one line with both sizes"]
+
+
 def model_path(folder: Path, name: str) -> Path:
     path = folder / f"{name}.gguf"
     if not path.is_file():
@@ -168,7 +186,7 @@ def to_text(data: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("make", "check", "schedules"))
+    parser.add_argument("command", choices=("make", "check", "schedules", "refusals"))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models instead of all")
@@ -182,8 +200,10 @@ def main() -> int:
         program, folder = options.paths
         if options.command == "check":
             problems = check(program, options.reference, folder, data, options.cases, options.update)
-        else:
+        elif options.command == "schedules":
             problems = schedules(program, folder, data)
+        else:
+            problems = refusals(program, folder)
     except Skip as reason:
         print(f"skipped: {reason}")
         return 77
