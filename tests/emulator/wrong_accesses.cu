@@ -60,15 +60,16 @@ __global__ void point_past_dynamic(float* out, unsigned offset) {
   out[threadIdx.x] = tile[0];
 }
 
-__device__ __noinline__ float4 load_four(const void* address) {
-  return *static_cast<const float4*>(address);
+__device__ __noinline__ float sum_of_four(const void* address) {
+  const float4* vector = static_cast<const float4*>(address);
+  return vector->x + vector->y + vector->z + vector->w;
 }
 
 __global__ void widen_unaligned(float* out) {
   MINFER_SHARED(std::int8_t, bytes, [64]);
   bytes[threadIdx.x % 64] = 1;
   __syncthreads();  // bytes: written by all, read by all
-  out[threadIdx.x] = load_four(bytes).x;
+  out[threadIdx.x] = sum_of_four(bytes);
 }
 
 __global__ void keep_shared(float** kept) {
