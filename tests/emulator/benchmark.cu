@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// How fast the emulator is: what a CUDA thread, a switch between threads and a launch cost.
+// How fast the emulator is: what a CUDA thread, a switch between threads and a launch cost, in
+// processor time of all workers together.
 //
 //   benchmark_emulator
-//   MINFER_EMULATOR_WORKERS=1 ... for the figures of one core
+//   MINFER_EMULATOR_WORKERS=1 benchmark_emulator   without the cost of sharing the work
 #include <benchmark/benchmark.h>
 
 #include "cuda/buffer.h"
@@ -54,7 +55,7 @@ __global__ void meet_in_grid(unsigned* arrived, int rounds) {
   }
 }
 
-/// Reports the time of one of `count` things that happen in an iteration.
+/// Reports the processor time of one of `count` things that happen in an iteration.
 void report(benchmark::State& state, const char* what, double count) {
   state.counters[what] = benchmark::Counter(
       count, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
@@ -66,28 +67,28 @@ void threads(benchmark::State& state) {
   for (auto _ : state) launch(write_index, 256, block, 0, nullptr, out.data());
   report(state, "thread", 256.0 * block);
 }
-BENCHMARK(threads)->Arg(32)->Arg(256)->UseRealTime();
+BENCHMARK(threads)->Arg(32)->Arg(256)->MeasureProcessCPUTime();
 
 void barriers(benchmark::State& state) {
   const auto block = static_cast<unsigned>(state.range(0));
   for (auto _ : state) launch(meet, 8, block, 0, nullptr, kRounds);
   report(state, "thread_at_barrier", 8.0 * block * kRounds);
 }
-BENCHMARK(barriers)->Arg(32)->Arg(256)->Arg(1024)->UseRealTime();
+BENCHMARK(barriers)->Arg(32)->Arg(256)->Arg(1024)->MeasureProcessCPUTime();
 
 void shuffles(benchmark::State& state) {
   DeviceBuffer<float> out(8 * 256);
   for (auto _ : state) launch(shuffle, 8, 256, 0, nullptr, out.data(), kRounds);
   report(state, "lane_of_shuffle", 8.0 * 256 * kRounds);
 }
-BENCHMARK(shuffles)->UseRealTime();
+BENCHMARK(shuffles)->MeasureProcessCPUTime();
 
 void tensor_core(benchmark::State& state) {
   DeviceBuffer<int> out(32);
   for (auto _ : state) launch(multiply, 1, 32, 0, nullptr, out.data(), kRounds);
   report(state, "mma", kRounds);
 }
-BENCHMARK(tensor_core)->UseRealTime();
+BENCHMARK(tensor_core)->MeasureProcessCPUTime();
 
 void grid_barriers(benchmark::State& state) {
   const auto blocks = static_cast<unsigned>(state.range(0));
@@ -98,13 +99,13 @@ void grid_barriers(benchmark::State& state) {
   }
   report(state, "grid_barrier", kRounds);
 }
-BENCHMARK(grid_barriers)->Arg(1)->Arg(8)->UseRealTime();
+BENCHMARK(grid_barriers)->Arg(1)->Arg(8)->MeasureProcessCPUTime();
 
 void launches(benchmark::State& state) {
   DeviceBuffer<unsigned> out(32);
   for (auto _ : state) launch(write_index, 1, 32, 0, nullptr, out.data());
 }
-BENCHMARK(launches)->UseRealTime();
+BENCHMARK(launches)->MeasureProcessCPUTime();
 
 void graph_launches(benchmark::State& state) {
   Stream stream;
@@ -115,7 +116,7 @@ void graph_launches(benchmark::State& state) {
   for (auto _ : state) graph.launch(stream);
   report(state, "node", kRounds);
 }
-BENCHMARK(graph_launches)->UseRealTime();
+BENCHMARK(graph_launches)->MeasureProcessCPUTime();
 
 }  // namespace
 

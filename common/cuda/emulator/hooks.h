@@ -47,7 +47,7 @@ inline unsigned lane() {
 /// The current thread's pending cp.async copies.
 AsyncCopies& async_copies();
 
-/// A number that goes up with everything that happens.
+/// A number that goes up with every switch, and every time that it is asked.
 std::uint64_t ticks();
 
 /// The message of a fault.

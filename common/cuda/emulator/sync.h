@@ -45,8 +45,7 @@ inline void __nanosleep(unsigned /*nanoseconds*/, MinferSite site = MinferSite::
   minfer::emulator::spin(site);
 }
 
-/// Counts events of the schedule instead of cycles: the same number in every run with the same
-/// seed.
+/// Counts switches between threads instead of cycles: the same number in every run with one seed.
 inline long long clock64() {
   return static_cast<long long>(minfer::emulator::ticks());
 }

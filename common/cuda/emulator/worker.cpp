@@ -153,6 +153,7 @@ void Worker::retire(Thread& thread) {
 }
 
 void Worker::become(Thread& thread) {
+  ++ticks_;
   thread_ = &thread;
   current_lane = thread.lane();
   threadIdx = thread.index;
@@ -163,7 +164,10 @@ void Worker::become(Thread& thread) {
 void Worker::suspend() {
   if (grid_->stopped()) abandon();
   Thread& self = *thread_;
-  Thread* next = choose();
+  Cta& own = *self.cta;
+  // Nearly always choose() would say the same, by a longer way.
+  const bool has_next = !is_shuffled && own.ready.size() > own.spinning;
+  Thread* next = has_next ? &own.pop_runnable() : choose();
   if (next == &self) return;
   if (next->fiber.stack.bottom == nullptr) {
     prepare(next->fiber, stacks_.take(stack_bytes_), run_threads);
@@ -184,7 +188,6 @@ Thread* Worker::choose() {
   if (turn_ >= resident_.size()) turn_ = 0;
   Cta& cta = *resident_[turn_];
   if (!cta.can_run()) fail(cta.describe_deadlock());
-  ++ticks_;
   return is_shuffled ? choose_at_random() : choose_in_order();
 }
 

@@ -61,7 +61,7 @@ class Worker {
   /// "kernel K, block (0,0,0), thread (0,0,0)".
   std::string whereabouts() const;
 
-  /// Counts up with everything that happens in this worker; what clock64() returns.
+  /// Counts up with every switch, and every time that it is asked; what clock64() returns.
   std::uint64_t ticks() { return ++ticks_; }
 
  private:
