@@ -17,7 +17,7 @@ class Graph {
 
   /// Records what `work()` issues on `stream`, which is not executed. Arguments of kernels are
   /// recorded by value; the memory that they point to is read at each launch.
-  /// @throws whatever `work` throws; CudaError if it does what can't be recorded
+  /// What `work` throws passes through. @throws CudaError if it does what can't be recorded
   template <class Work>
   static Graph capture(cudaStream_t stream, Work&& work) {
     // Thread-local: what other threads do to the device meanwhile is their affair.
