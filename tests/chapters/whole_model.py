@@ -6,6 +6,7 @@
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules
     whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory
+    whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
 
 The committed hashes are in logits_hash.json; `check --update` writes PROGRAM's into it. Exit status:
 0 equal, 1 different, 77 skipped, with the reason.
@@ -25,6 +26,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HASHES = HERE / "logits_hash.json"
+REAL_MODEL = "coder-0.5b"
+REAL_CASES = HERE.parent / "reference" / "llama_cpp_0.5b.json"
+REAL_HASHES = HERE / "records" / "h200-correctness.json"
 MAKE_MODEL = HERE.parents[1] / "tools" / "make_model"
 SEEDS = range(1, 9)
 SM_COUNTS = (1, 8, 132)
@@ -157,6 +161,26 @@ def refusals(program: Path, folder: Path) -> list[str]:
             "expected 1 and one line with both sizes"]
 
 
+def real(program: Path, cases: list[str]) -> list[str]:
+    """The real weights, along the reference's answers: the bits that the recorded GPU gave."""
+    tool = HERE.parents[1] / "tools" / "get_model"
+    found = subprocess.run([sys.executable, str(tool), "--offline", "--quiet", REAL_MODEL],
+                           capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        raise Skip(f"no {REAL_MODEL} on this machine (tools/get_model {REAL_MODEL})")
+    model = Path(found.stdout.strip())
+    prompts = json.loads(REAL_CASES.read_text(encoding="utf-8"))["cases"]
+    recorded = json.loads(REAL_HASHES.read_text(encoding="utf-8"))["reference"][REAL_MODEL]
+    expected = recorded[slug(program)]["logits_hash"]
+    problems = []
+    for number in map(int, cases or range(len(prompts))):
+        prompt, answer = prompts[number]["prompt_ids"], prompts[number]["f32"]["ids"]
+        found_hash = force(program, model, prompt + answer[:-1], len(prompt)).hash
+        if found_hash != expected[number]:
+            problems.append(f"{REAL_MODEL}, case {number}: logits hash {found_hash}, recorded {expected[number]}")
+    return problems
+
+
 def model_path(folder: Path, name: str) -> Path:
     path = folder / f"{name}.gguf"
     if not path.is_file():
@@ -186,10 +210,10 @@ def to_text(data: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("make", "check", "schedules", "refusals"))
+    parser.add_argument("command", choices=("make", "check", "schedules", "refusals", "real"))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
-    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models instead of all")
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     data = json.loads(HASHES.read_text(encoding="utf-8"))
@@ -197,8 +221,10 @@ def main() -> int:
         if options.command == "make":
             make(options.paths[0], data)
             return 0
-        program, folder = options.paths
-        if options.command == "check":
+        program, folder = options.paths[0], options.paths[-1]
+        if options.command == "real":
+            problems = real(program, options.cases)
+        elif options.command == "check":
             problems = check(program, options.reference, folder, data, options.cases, options.update)
         elif options.command == "schedules":
             problems = schedules(program, folder, data)
