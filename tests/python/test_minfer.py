@@ -114,13 +114,11 @@ def test_text_that_looks_like_an_option_is_text(text):
     assert make_parser().parse_args(["run", *words]).prompt == text
 
 
-@pytest.mark.parametrize("command", ["docs"])
-def test_commands_of_later_versions_are_skips(command):
-    if (ROOT / "tools" / f"{command}.py").exists():
-        pytest.skip(f"this version has tools/{command}.py")
-    result = minfer(command)
-    assert result.returncode == 77
-    assert len(result.stderr.splitlines()) == 1
+def test_docs_says_what_it_needs(tmp_path):
+    result = minfer("docs", "--no-install", env={**os.environ, "PATH": str(tmp_path)})
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Doxygen (doxygen), Graphviz (graphviz)" in result.stderr
 
 
 def test_a_closed_pipe_is_no_error():

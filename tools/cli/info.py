@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands that tell: model, chapters, doctor, diff; and those that hand over to a tool."""
+"""The commands that tell: model, chapters, doctor, diff."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
-from cli.console import DONE, FAILED, SKIPPED, USAGE, become, say
+from cli.console import DONE, FAILED, USAGE, become
 from minfer_tools import cache, catalogue
 from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
 DIFFERENT = 1  # the exit status of diff and its like
-TOOLS = {"docs": "tools/docs.py"}
 
 
 def model(arguments: argparse.Namespace) -> None:
@@ -41,20 +40,6 @@ def diff(arguments: argparse.Namespace) -> int:
         raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
     status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
     return DONE if status.returncode == DIFFERENT else status.returncode
-
-
-def docs(arguments: argparse.Namespace) -> int:
-    return hand_over("docs", arguments.rest)
-
-
-def hand_over(command: str, words: list[str]) -> int:
-    """Becomes the tool that does the command's work, where this checkout has it."""
-    tool = ROOT / TOOLS[command]
-    if not tool.exists():
-        say(f"minfer: {command}: this version has no {TOOLS[command]} yet")
-        return SKIPPED
-    become([venv.ensure(venv.TOOLS, build.log_dir()), tool, *words])
-    return DONE
 
 
 def doctor(_: argparse.Namespace) -> int:
@@ -105,7 +90,7 @@ def software() -> Iterator[tuple[str, str]]:
     yield "nvcc", last_word_line([gpu.nvcc() or "nvcc", "--version"])
     yield "CMake", first_line(["cmake", "--version"])
     yield "Ninja", first_line(["ninja", "--version"])
-    for label, requirements in (("tools", venv.TOOLS), ("tests", venv.TESTS)):
+    for label, requirements in (("tools", venv.TOOLS), ("tests", venv.TESTS), ("docs", venv.DOCS)):
         ready = "installed" if venv.is_ready(requirements) else "not installed yet"
         yield f"pip, {label}", f"{' '.join(venv.package_names(requirements))}: {ready}"
 

@@ -217,9 +217,14 @@ def add_later(commands) -> None:
                           COMPARE_EXAMPLES)
     add_model(compare)
     add_compare(compare)
-    docs = add_command(commands, "docs", "info:docs", "build the documentation site",
-                       "  ./minfer docs\n")
-    docs.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
+    docs = add_command(commands, "docs", "docs:docs",
+                       "build the documentation site; prints where its first page is", """\
+  ./minfer docs --open          and shows it in a browser
+  ./minfer docs --no-epub       the site alone, without the book
+""")
+    add_install(docs)
+    docs.add_argument("--open", action="store_true", help="show it in a browser")
+    docs.add_argument("--no-epub", dest="epub", action="store_false", help="leave the book out")
 
 
 def main(argv: list[str]) -> int:

@@ -99,8 +99,15 @@ CROSS_NEEDS = (
     Need("the aarch64 compiler", "g++-aarch64-linux-gnu", command("aarch64-linux-gnu-g++")),
     Need("qemu-user", "qemu-user-static", command("qemu-aarch64-static", "qemu-aarch64")),
 )
+DOCS_NEEDS = (
+    Need("Doxygen", "doxygen", command("doxygen")),
+    Need("Graphviz", "graphviz", command("dot")),
+)
+BROWSER_NEEDS = (
+    Need("Chromium", "chromium", command("chromium", "chromium-browser", "google-chrome")),
+)
 # What stages of the tests need that are skipped without it.
-OPTIONAL_NEEDS = (*LINT_NEEDS, *FUZZ_NEEDS, *CROSS_NEEDS)
+OPTIONAL_NEEDS = (*LINT_NEEDS, *FUZZ_NEEDS, *CROSS_NEEDS, *DOCS_NEEDS, *BROWSER_NEEDS)
 
 
 def missing(needs: Iterable[Need]) -> list[Need]:

@@ -18,6 +18,8 @@ from minfer_tools.errors import Failure
 
 TOOLS = ROOT / "tools" / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
+DOCS = ROOT / "docs" / "requirements.txt"
+BROWSER = ROOT / "tests" / "docs" / "requirements.txt"
 
 
 def location() -> Path:
@@ -32,7 +34,8 @@ def python() -> Path:
 
 
 def stamp(requirements: Path) -> Path:
-    return location() / f"minfer-{requirements.parent.name}.installed"
+    name = "browser" if requirements == BROWSER else requirements.parent.name
+    return location() / f"minfer-{name}.installed"
 
 
 def wanted(requirements: Path) -> str:

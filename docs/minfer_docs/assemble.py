@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Puts the site's source folder together: the written pages, and those that come out of the checkout."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from . import chapter_page, places
+from .places import DOCS, PAGES, ROOT
+
+# The pages of common/ and oracle/: project, title, folder.
+API = (
+    ("common", "The loader, the tokenizer, the command line", "common/minfer"),
+    ("common", "CUDA: launching, buffers, graphs, PTX", "common/cuda"),
+    ("common", "The emulator", "common/cuda/emulator"),
+    ("oracle", "The oracle", "oracle"),
+)
+
+
+def assemble(out: Path) -> Path:
+    """Writes the source folder anew; returns it. Files that did not change keep their time."""
+    target = out / "source"
+    wanted: dict[str, str] = {}
+    for path in PAGES.rglob("*.md"):
+        wanted[str(path.relative_to(PAGES))] = path.read_text(encoding="utf-8")
+    wanted |= chapter_pages(out) | api_pages(out) | source_pages()
+    for name, text in wanted.items():
+        path = target / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    for path in list(target.rglob("*.md")):
+        if str(path.relative_to(target)) not in wanted:
+            path.unlink()
+    shutil.copytree(DOCS / "_static", target / "_static", dirs_exist_ok=True)
+    return target
+
+
+def chapter_pages(out: Path) -> dict[str, str]:
+    chapters = places.chapters()
+    pages = {}
+    for before, chapter in zip([None, *chapters], chapters):
+        engine_before = before if before is not None and before.is_engine and chapter.is_engine else None
+        pages[f"chapters/{chapter.name}.md"] = (chapter_page.Page(out, chapter, engine_before).render()
+                                                + toctree([f"{chapter.name}/api"], hidden=True))
+        pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
+    entries = [f"{c.number:02d} {chapter_page.title_of(c)} <{c.name}>" for c in chapters]
+    pages["chapters/index.md"] = "# The chapters\n" + toctree(entries)
+    return pages
+
+
+def toctree(entries: list[str], hidden: bool = False) -> str:
+    return "\n```{toctree}\n" + (":hidden:\n" if hidden else "") + "\n" + "\n".join(entries) + "\n```\n"
+
+
+def api_pages(out: Path) -> dict[str, str]:
+    projects = {project.name: project for project in places.shared_projects()}
+    pages, entries = {}, []
+    for name, title, folder in API:
+        headers = [path for path in projects[name].headers() if str(path.parent) == folder]
+        page = folder.replace("/", "-")
+        body = "\n".join(chapter_page.api_section(out, projects[name], path) for path in headers)
+        pages[f"api/{page}.md"] = f"# {title}\n\nThe headers of {{file}}`{folder}`.\n\n{body}"
+        entries.append(page)
+    chapters = "\n".join(f"- [{c.number:02d} {chapter_page.title_of(c)}](/chapters/{c.name}/api.md)" for c in places.chapters())
+    pages["api/index.md"] = (
+        "# Reference\n\nEvery public class and function of what the chapters share, from the comments in the sources.\n"
+        + toctree(entries) + "\nEach chapter has a reference of its own:\n\n" + chapters + "\n")
+    return pages
+
+
+def source_files() -> list[Path]:
+    """Every file that has a page of its own, relative to the checkout."""
+    found = []
+    for project in places.projects():
+        folder = ROOT / project.folder
+        found += [path.relative_to(ROOT) for path in sorted(folder.rglob("*"))
+                  if chapter_page.has_source_page(path) and not places.is_scratch(path.relative_to(folder))]
+    return found
+
+
+def source_pages() -> dict[str, str]:
+    pages = {}
+    files = source_files()
+    for path in files:
+        pages[f"source/{path}.md"] = (f"---\norphan: true\nnosearch: true\n---\n\n# {{file}}`{path}`\n\n"
+                                      f"```{{listing}} {path}\n:lines:\n```\n")
+    folders: dict[str, list[Path]] = {}
+    for path in files:
+        folders.setdefault(str(path.parent), []).append(path)
+    body = "\n\n".join(f"## {{file}}`{folder}`\n\n" + "\n".join(f"- [`{p.name}`](/source/{p}.md)" for p in paths)
+                       for folder, paths in sorted(folders.items()))
+    pages["source/index.md"] = ("---\nnosearch: true\n---\n\n# The sources\n\nEvery file of the chapters, of `common/` and of "
+                                f"`oracle/`, as it is compiled.\n\n{body}\n")
+    return pages

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""{chapter-diff} 04-cuda-graph 05-dp4a: what one chapter changes in another, folded by file, in CUDA's
+colours. A narrow page shows it unified, a wide one side by side; a button changes that."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+from pygments.formatters.html import _get_ttype_class
+from pygments.lexers import CMakeLexer, CppLexer, CudaLexer, TextLexer
+from sphinx.util.docutils import SphinxDirective
+
+from minfer_tools.chapter_tree import Chapter, find_chapters, resolve
+
+from .places import ROOT
+
+CONTEXT = 3
+LEXERS = {".cu": CudaLexer, ".cuh": CudaLexer, ".h": CudaLexer, ".cpp": CppLexer}
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """One file: its name within the chapter and the groups of difflib's opcodes."""
+
+    name: str
+    old: list[str]
+    new: list[str]
+
+    @property
+    def groups(self) -> list[list[tuple]]:
+        matcher = difflib.SequenceMatcher(None, self.old, self.new, autojunk=False)
+        return [list(group) for group in matcher.get_grouped_opcodes(CONTEXT)]
+
+    def counts(self) -> tuple[int, int]:
+        """Lines added and removed."""
+        codes = [code for group in self.groups for code in group if code[0] != "equal"]
+        return sum(c[4] - c[3] for c in codes), sum(c[2] - c[1] for c in codes)
+
+
+def compare(a: Chapter, b: Chapter) -> list[FileDiff]:
+    """The files that differ, README.md left out."""
+    names = sorted({str(path) for chapter in (a, b) for path in chapter.files()} - {"README.md", "solutions.md"})
+    found = []
+    for name in names:
+        old, new = (read_lines(chapter.path / name) for chapter in (a, b))
+        if old != new:
+            found.append(FileDiff(name, old, new))
+    return found
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
+@cache
+def coloured(text: str, suffix: str) -> list[str]:
+    """The lines of a text as HTML, each whole in itself even where a token spans several."""
+    lexer = CMakeLexer(stripnl=False) if suffix == ".txt" else LEXERS.get(suffix, TextLexer)(stripnl=False)
+    lines = [""]
+    for kind, value in lexer.get_tokens(text):
+        css = _get_ttype_class(kind)
+        for number, piece in enumerate(value.split("\n")):
+            if number:
+                lines.append("")
+            if piece:
+                lines[-1] += f'<span class="{css}">{escape(piece)}</span>' if css else escape(piece)
+    return lines
+
+
+def unified_rows(diff: FileDiff) -> list[str]:
+    suffix = Path(diff.name).suffix
+    old, new = (coloured("\n".join(lines), suffix) for lines in (diff.old, diff.new))
+    rows = []
+    for group in diff.groups:
+        rows.append(hunk_row(group, 3))
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                rows += [row("", [(i + 1, ""), (j + 1, " ")], new[j]) for i, j in zip(range(i1, i2), range(j1, j2))]
+            else:
+                rows += [row("del", [(i + 1, ""), ("", "-")], old[i]) for i in range(i1, i2)]
+                rows += [row("ins", [("", ""), (j + 1, "+")], new[j]) for j in range(j1, j2)]
+    return rows
+
+
+def row(kind: str, numbers: list[tuple], code: str) -> str:
+    (left, _), (right, sign) = numbers
+    return (f'<tr class="{kind}"><td class="no">{left}</td><td class="no">{right}</td>'
+            f'<td class="line" data-sign="{sign}"><code>{code or " "}</code></td></tr>')
+
+
+def hunk_row(group: list[tuple], columns: int) -> str:
+    first, last = group[0], group[-1]
+    text = f"lines {first[1] + 1} to {last[2]}, now {first[3] + 1} to {last[4]}"
+    return f'<tr class="hunk"><td colspan="{columns}">{text}</td></tr>'
+
+
+def split_rows(diff: FileDiff) -> list[str]:
+    suffix = Path(diff.name).suffix
+    old, new = (coloured("\n".join(lines), suffix) for lines in (diff.old, diff.new))
+    rows = []
+    for group in diff.groups:
+        rows.append(hunk_row(group, 4))
+        for tag, i1, i2, j1, j2 in group:
+            for k in range(max(i2 - i1, j2 - j1)):
+                left = half("" if tag == "equal" else "del", i1 + k, old) if i1 + k < i2 else EMPTY_HALF
+                right = half("" if tag == "equal" else "ins", j1 + k, new) if j1 + k < j2 else EMPTY_HALF
+                rows.append(f"<tr>{left}{right}</tr>")
+    return rows
+
+
+EMPTY_HALF = '<td class="no none"></td><td class="line none"></td>'
+
+
+def half(kind: str, index: int, lines: list[str]) -> str:
+    sign = {"del": "-", "ins": "+"}.get(kind, " ")
+    return (f'<td class="no {kind}">{index + 1}</td><td class="line {kind}" data-sign="{sign}">'
+            f'<code>{lines[index] or " "}</code></td>')
+
+
+def file_html(diff: FileDiff, opened: bool) -> str:
+    added, removed = diff.counts()
+    tables = "".join(
+        f'<div class="diff-view {view} highlight" tabindex="0" role="region" aria-label="{escape(diff.name)}, {label}">'
+        f"<table><tbody>{''.join(rows)}</tbody></table></div>"
+        for view, label, rows in (("unified", "unified", unified_rows(diff)), ("split", "side by side", split_rows(diff))))
+    return (f'<details class="diff-file"{" open" if opened else ""}><summary><span class="name">{escape(diff.name)}</span> '
+            f'<span class="added">+{added}</span> <span class="removed">−{removed}</span></summary>{tables}</details>')
+
+
+def is_test(name: str) -> bool:
+    return Path(name).stem.endswith(("_test", "_bench"))
+
+
+def html(a: Chapter, b: Chapter) -> str:
+    diffs = sorted(compare(a, b), key=lambda diff: (is_test(diff.name), diff.name))
+    added, removed = (sum(diff.counts()[side] for diff in diffs) for side in (0, 1))
+    head = (f'<p class="diff-head"><span>{len(diffs)} files, <span class="added">+{added}</span> '
+            f'<span class="removed">−{removed}</span></span>'
+            '<button type="button" class="diff-toggle" hidden>Side by side</button></p>')
+    opened = next((diff.name for diff in diffs if diff.name.endswith(".cuh")), None)
+    return f'<div class="chapter-diff">{head}{"".join(file_html(d, d.name == opened) for d in diffs)}</div>'
+
+
+def plain(a: Chapter, b: Chapter) -> str:
+    """As patch has it, for books."""
+    lines = []
+    for diff in compare(a, b):
+        names = (f"{chapter.name}/{diff.name}" for chapter in (a, b))
+        lines += difflib.unified_diff(diff.old, diff.new, *names, lineterm="", n=CONTEXT)
+    return "\n".join(lines)
+
+
+class ChapterDiff(SphinxDirective):
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        chapters = find_chapters(ROOT)
+        a, b = (resolve(chapters, name) for name in self.arguments)
+        for chapter in (a, b):
+            for path in chapter.files():
+                self.env.note_dependency(str(chapter.path / path))
+        if self.env.app.builder.format == "html" and self.env.app.builder.name != "epub":
+            return [nodes.raw("", html(a, b), format="html")]
+        text = plain(a, b)
+        return [nodes.literal_block(text, text, language="diff")]
