@@ -74,6 +74,14 @@ __global__ void pass_on_in_warp(float* out, bool with_barrier) {
   out[threadIdx.x] = threadIdx.x == 0 ? 0.0f : values[threadIdx.x - 1];
 }
 
+/// A counter that is read, and written after a fence: an update is lost if another thread comes in
+/// between, and a fence does not keep it out.
+__global__ void count_unsafely(unsigned* counter) {
+  const unsigned value = *counter;
+  __threadfence();
+  *counter = value + 1;
+}
+
 /// Shared memory as the CTA finds it.
 __global__ void read_unwritten(float* out) {
   MINFER_SHARED(float, fixed, [4]);
@@ -217,6 +225,25 @@ TEST_CASE("a missing barrier shows under some seed") {
   CHECK(found == 8);
   CHECK(found_by_neighbour == 8);
   CHECK(found_in_warp == 8);
+}
+
+TEST_CASE("an update that is not atomic is lost under some seed") {
+  ScopedSettings settings;
+  settings->workers = 1;
+  DeviceBuffer<unsigned> counter(1);
+  const auto count = [&] {
+    counter.zero();
+    launch(count_unsafely, 4, 64, 0, nullptr, counter.data());
+    unsigned value = 0;
+    counter.download(&value, 1);
+    return value;
+  };
+  settings->seed.reset();
+  CHECK(count() == 256);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    settings->seed = seed;
+    CHECK(count() < 256);
+  }
 }
 
 TEST_CASE("shared memory is NaN until it is written, in every block") {
