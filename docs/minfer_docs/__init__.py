@@ -5,15 +5,22 @@ and links that are made by themselves."""
 from sphinx.application import Sphinx
 
 from .chapter_diff import ChapterDiff
-from .links import LinkNames
+from .drawings import Draw
+from .glossary import LinkTerms
+from .links import LinkNames, resolve_page
 from .listing import Listing
-from .results import Ladder, Results, Roofline
+from .overview import ChapterList
+from .results import Ladder, Reported, Results, Roofline
+
+DIRECTIVES = {"chapter-diff": ChapterDiff, "chapter-list": ChapterList, "drawing": Draw, "ladder": Ladder, "listing": Listing,
+              "reported": Reported, "results": Results, "roofline": Roofline}
 
 
 def setup(app: Sphinx) -> dict:
     app.add_config_value("minfer_out", "", "env", str)
-    for name, directive in (("listing", Listing), ("chapter-diff", ChapterDiff), ("results", Results),
-                            ("ladder", Ladder), ("roofline", Roofline)):
+    for name, directive in DIRECTIVES.items():
         app.add_directive(name, directive)
     app.add_transform(LinkNames)
+    app.add_transform(LinkTerms)
+    app.connect("missing-reference", resolve_page)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -17,13 +18,16 @@ API = (
     ("oracle", "The oracle", "oracle"),
 )
 
+# Texts of the project that pages take sections from: `<!-- readme: Platforms -->`.
+TEXTS = {"readme": "README.md", "contributing": "CONTRIBUTING.md", "cuda-readme": "common/cuda/README.md"}
+
 
 def assemble(out: Path) -> Path:
     """Writes the source folder anew; returns it. Files that did not change keep their time."""
     target = out / "source"
     wanted: dict[str, str] = {}
     for path in PAGES.rglob("*.md"):
-        wanted[str(path.relative_to(PAGES))] = path.read_text(encoding="utf-8")
+        wanted[str(path.relative_to(PAGES))] = filled(path.read_text(encoding="utf-8"), out)
     wanted |= chapter_pages(out) | api_pages(out) | source_pages()
     for name, text in wanted.items():
         path = target / name
@@ -35,6 +39,20 @@ def assemble(out: Path) -> Path:
             path.unlink()
     shutil.copytree(DOCS / "_static", target / "_static", dirs_exist_ok=True)
     return target
+
+
+def filled(page: str, out: Path) -> str:
+    """A written page with what it takes from the project's own texts in place."""
+    def section(match: re.Match) -> str:
+        file = TEXTS[match[1]]
+        found = next((s for s in chapter_page.sections_of((ROOT / file).read_text(encoding="utf-8")) if s.title == match[2]), None)
+        if found is None:
+            raise ValueError(f"{file}: found no section {match[2]!r}, which a page of the site takes from it")
+        return "\n\n".join(found.blocks)
+
+    page = re.sub(rf"<!-- ({'|'.join(TEXTS)}): ([^>]+?) -->", section, page)
+    return page.replace("<!-- dead-ends -->", "\n\n".join(
+        text for text in (chapter_page.Page(out, chapter, None).dead_ends() for chapter in places.chapters()) if text))
 
 
 def chapter_pages(out: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from minfer_tools.chapter_tree import Chapter
 
-from . import listing, places, symbols
+from . import drawings, listing, places, symbols
 from .places import ROOT, Project
 
 # `<!-- code: gemv.cuh#gemv_q4_0 -->` below a paragraph of a README asks for that code beside it.
@@ -71,38 +71,61 @@ class Page:
         self.project = places.chapter_project(chapter)
         self.text = (chapter.path / "README.md").read_text(encoding="utf-8")
         self._shown: set[str] = set()
+        self._drawn = False
 
     @property
     def title(self) -> str:
         return title_of(self.chapter)
 
     def render(self) -> str:
-        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n", self.text)
-        text = CODE.sub(r"@@code \1@@\n", text)
-        text = COMMENT.sub("", text)
-        text = LINK.sub(self._link, text)
-        head, _, body = text.partition("# ")
-        body = body.partition("\n")[2]
-        parts = [self._head()]
-        sections = sections_of(body)
+        sections = self._sections()
+        parts = [self._head(), *sections.pop(0).blocks, self._contents([s.title for s in sections])]
+        last_walk = len(parts)
         diff_at = next((s for s in sections if s.title.startswith(("Numerics", "Results"))), None)
         for section in sections:
             if section is diff_at and self.before is not None:
                 parts.append(self._diff())
             parts.append(self._section(section))
+            if section.title.lower().startswith("walk-through"):
+                last_walk = len(parts)
+        parts.insert(last_walk, self._rest_of_the_code())
         parts.append(self._api())
         return "\n\n".join(part for part in parts if part.strip()) + "\n"
 
+    def _sections(self) -> list[Section]:
+        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n", self.text)
+        text = CODE.sub(r"@@code \1@@\n", text)
+        text = LINK.sub(self._link, COMMENT.sub("", text))
+        return sections_of(text.partition("# ")[2].partition("\n")[2])
+
+    def dead_ends(self) -> str:
+        """Its section of what did not work, for the page that collects these."""
+        section = next((s for s in self._sections() if s.title == "What did not work"), None)
+        if section is None:
+            return ""
+        heading = f"## {self.chapter.number:02d} [{self.title}](/chapters/{self.chapter.name}.md)"
+        return "\n\n".join([heading, *section.blocks])
+
     def _head(self) -> str:
         return (f"---\nmyst:\n  html_meta:\n    description: \"minfer, chapter {self.chapter.number:02d}: {self.title}\"\n"
-                f"chapter: \"{self.chapter.name}\"\n---\n\n(chapter-{self.chapter.number:02d})=\n"
+                f"hide-toc: true\n---\n\n(chapter-{self.chapter.number:02d})=\n"
                 f"# {self.title}\n\n"
                 f"```{{container}} eyebrow\nChapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`\n```")
+
+    def _contents(self, titles: list[str]) -> str:
+        """The page's sections, in a line: the place of the usual column is the code's here."""
+        diff = ["The diff"] if self.before is not None else []
+        at = next((i for i, title in enumerate(titles) if title.startswith(("Numerics", "Results"))), len(titles))
+        shown = [*titles[:at], *diff, *titles[at:], "Reference"]
+        return ":::{container} chapter-nav\n" + "\n".join(f"- [{title}](#{anchor(title)})" for title in shown) + "\n:::"
 
     def _section(self, section: Section) -> str:
         title = section.title
         lines = [f"## {title}"] if title else []
         if title.lower().startswith("walk-through"):
+            if not self._drawn:
+                lines += [f"```{{drawing}} {name}\n```" for name in drawings.OF_CHAPTER.get(places.slug(self.chapter), ())]
+            self._drawn = True
             lines += [self._annotated(block) for block in section.blocks]
         elif title.lower().startswith("reproduce"):
             lines.append(":::{container} reproduce\n" + "\n\n".join(section.blocks) + "\n:::")
@@ -122,6 +145,7 @@ class Page:
         asked = re.findall(r"@@code (\S+)@@", block)
         prose = re.sub(r"@@code \S+@@\n?", "", block).strip()
         targets = [self._own(target) for target in asked] or self._spoken_of(prose)
+        self._shown.update(self._name_of(target) for target in asked)
         if not targets:
             return prose
         code = "\n\n".join(f"```{{listing}} {target}\n```" for target in targets)
@@ -129,6 +153,9 @@ class Page:
             return code
         return (f"::::{{container}} annotated\n:::{{container}} prose\n{prose}\n:::\n"
                 f":::{{container}} code\n{code}\n:::\n::::")
+
+    def _name_of(self, target: str) -> str:
+        return f"{self.project.namespace}::{target.partition('#')[2]}"
 
     def _own(self, target: str) -> str:
         """A README names its own files shortly."""
@@ -139,13 +166,24 @@ class Page:
         """The definitions, at most two, that a paragraph of a walk-through speaks of for the first time."""
         if not prose or FENCE.match(prose) or prose.startswith("|"):
             return []
+        return self._definitions(prose, 2)
+
+    def _definitions(self, prose: str, at_most: int) -> list[str]:
         found = []
         for name in re.findall(r"`([A-Za-z_][\w:]*)(?:\(\))?`", prose):
             symbol = None if DULL.fullmatch(name) else self._definition(name)
-            if symbol and symbol.name not in self._shown and len(found) < 2:
+            if symbol and symbol.name not in self._shown and len(found) < at_most:
                 self._shown.add(symbol.name)
                 found.append(f"{symbol.file}#{short_name(symbol)}")
         return found
+
+    def _rest_of_the_code(self) -> str:
+        """What the table of changes names and no paragraph has shown yet."""
+        table = re.search(r"^## What changed\n(.*?)(?=^## )", self.text, re.S | re.M)
+        targets = self._definitions(table[1], 8) if table and self._projects()[0].headers() else []
+        if not targets:
+            return ""
+        return "### The code\n\n" + "\n\n".join(f"```{{listing}} {target}\n```" for target in targets)
 
     def _definition(self, name: str) -> symbols.Symbol | None:
         """Of the chapter itself; of the oracle where the chapter has no kernels of its own."""
@@ -201,6 +239,11 @@ def short_name(symbol: symbols.Symbol) -> str:
 
 def is_definition(symbol: symbols.Symbol) -> bool:
     return symbol.last > symbol.first or "{" in symbols.text_lines(symbol.file)[symbol.first - 1]
+
+
+def anchor(title: str) -> str:
+    """The heading's anchor, as MyST makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 
 def title_of(chapter: Chapter) -> str:

@@ -10,9 +10,11 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
+from sphinx.util.nodes import make_refnode
 
 from . import places, symbols
 
+PAGE = "minfer-page"
 NAME = re.compile(r"[A-Za-z_]\w*(::~?[A-Za-z_]\w*)*")
 LINKED_KINDS = ("function", *symbols.CLASSES)
 NOT_INSIDE = (nodes.reference, addnodes.pending_xref, nodes.title, addnodes.desc, nodes.raw, nodes.literal_block)
@@ -55,7 +57,7 @@ class LinkNames(SphinxTransform):
             path = places.ROOT / (folder + text)
             if path.suffix in (".h", ".cuh", ".cu", ".cpp", ".cmake") and path.is_file() and folder + text != text or (
                     text.startswith(("chapters/", "common/", "oracle/")) and path.suffix in places.SOURCES and path.is_file()):
-                return reference("std", "doc", f"/source/{folder}{text}", self.env.docname)
+                return reference("", PAGE, f"source/{folder}{text}", self.env.docname)
         return None
 
     def _symbol(self, out: Path, text: str, chapter) -> addnodes.pending_xref | None:
@@ -70,6 +72,13 @@ class LinkNames(SphinxTransform):
                 if symbol.kind in LINKED_KINDS and symbol.on_site:
                     return reference("cpp", "any", symbol.name, self.env.docname)
         return None
+
+
+def resolve_page(app, env, node: addnodes.pending_xref, contents: nodes.Node):
+    """A link to a page of the site whose text keeps its form, as Sphinx's own does not."""
+    if node["reftype"] != PAGE or node["reftarget"] not in env.found_docs:
+        return None
+    return make_refnode(app.builder, node["refdoc"], node["reftarget"], "", contents)
 
 
 def reference(domain: str, kind: str, target: str, docname: str) -> addnodes.pending_xref:

@@ -18,6 +18,7 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from . import places, symbols
+from .links import PAGE
 
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".cmake": "cmake",
              ".txt": "cmake", ".sh": "bash", ".patch": "diff"}
@@ -55,10 +56,9 @@ def source_page(file: str) -> str:
     return f"source/{file}"
 
 
-def link_to_source(file: str, text: str, first: int | None = None) -> nodes.Element:
-    link = addnodes.pending_xref("", nodes.literal(text, text, classes=["filename"]), refdomain="std", reftype="doc",
-                                 reftarget=f"/{source_page(file)}", refexplicit=True, refwarn=True)
-    return link
+def link_to_source(file: str, text: str, docname: str) -> nodes.Element:
+    return addnodes.pending_xref("", nodes.literal(text, text), refdomain="", reftype=PAGE, refdoc=docname,
+                                 reftarget=source_page(file), refexplicit=True, refwarn=True)
 
 
 class Listing(SphinxDirective):
@@ -80,7 +80,8 @@ class Listing(SphinxDirective):
         if "#" not in self.arguments[0] or "lines" in self.options:
             return [block]
         caption = nodes.caption("", "")
-        caption += link_to_source(file, file.rsplit("/", 1)[-1] if file.startswith("chapters/") else file)
+        text = file.rsplit("/", 1)[-1] if file.startswith("chapters/") else file
+        caption += link_to_source(file, text, self.env.docname)
         caption += nodes.Text(f" lines {first} to {last}")
         box = nodes.container("", caption, block, literal_block=True, classes=["literal-block-wrapper", "listing"])
         return [box]

@@ -4,6 +4,7 @@ built. A machine that nobody measured says so, with the command that would."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -58,7 +59,7 @@ class Results(FromRecords):
         chapter, name = self.options.get("chapter", ""), self.arguments[0]
         made = {"results": chapter_table, "llama.cpp": llama_table}.get(name) or readme.RENDERERS[name]
         box = nodes.container("", classes=["results-table"])
-        box += self.parse(made(sources(), chapter))
+        box += self.parse(re.sub(r"\]\(chapters/([^/]+)/README\.md\)", r"](/chapters/\1.md)", made(sources(), chapter)))
         return [box]
 
 
@@ -190,3 +191,19 @@ class Roofline(FromRecords):
         points = (f"{label} {x:g}: {y:.0f} GB/s".strip() for label, xs, ys in series for x, y in zip(xs, ys))
         text = f"{title}. {'; '.join(points)}"
         return self.picture(name, plots.lines(series, x_label, "GB/s", title, limit, True, mark), text, caption)
+
+
+class Reported(FromRecords):
+    """{reported}: the specification's own ladder, which nobody of this project has measured."""
+
+    def run(self) -> list[nodes.Node]:
+        self.note_records()
+        reported = sources().reported
+        speeds = [(name, float(value)) for name, text in reported["chapters"].items()
+                  if (value := re.match(r"~?([\d.]+)", text)[1])]
+        peers = [(entry["as"].replace("`", ""), float(entry["tok_per_s"])) for entry in reported["llama.cpp"]]
+        title = f"{reported['machine']}, {reported['model']}, {reported['test']}: reported, not measured here"
+        text = "; ".join(f"{name}: {speed:g} tokens per second" for name, speed in [*speeds, *peers])
+        return self.picture("ladder-reported", plots.reported(speeds, peers, title), text,
+                            "The figures of the specification that this project follows. None was measured by this project, "
+                            "and none stands in another machine's plot.")

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT
+"""{drawing} NAME: pictures where people would rather look than read, each for a light page and a dark one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html import escape
+
+from .plots import THEMES, Theme
+from .results import FromRecords
+
+SANS = "DejaVu Sans, Helvetica, Arial, sans-serif"
+MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+
+
+@dataclass
+class Canvas:
+    """An SVG that grows by boxes, texts and arrows."""
+
+    width: float
+    height: float
+    theme: Theme
+    parts: list[str] = field(default_factory=list)
+
+    def box(self, x: float, y: float, w: float, h: float, fill: str = "none", stroke: str | None = None, radius: float = 3,
+            dashed: bool = False) -> None:
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{radius:g}" fill="{fill}" '
+                          f'stroke="{stroke or self.theme.limit}"{dash}/>')
+
+    def text(self, x: float, y: float, text: str, size: float = 12, anchor: str = "middle", mono: bool = False,
+             bold: bool = False, colour: str | None = None) -> None:
+        weight = ' font-weight="bold"' if bold else ""
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" font-family="{MONO if mono else SANS}" font-size="{size:g}"{weight} '
+                          f'text-anchor="{anchor}" fill="{colour or self.theme.text}">{escape(text)}</text>')
+
+    def line(self, *points: tuple[float, float], arrow: bool = True, colour: str | None = None, dashed: bool = False,
+             width: float = 1.4) -> None:
+        path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
+        end = ' marker-end="url(#arrow)"' if arrow else ""
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        self.parts.append(f'<path d="{path}" fill="none" stroke="{colour or self.theme.limit}" stroke-width="{width:g}"{end}{dash}/>')
+
+    def svg(self) -> str:
+        arrow = (f'<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+                 f'orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="{self.theme.limit}"/></marker></defs>')
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
+                f'width="{self.width:g}" height="{self.height:g}">{arrow}{"".join(self.parts)}</svg>\n')
+
+
+def soft(theme: Theme) -> str:
+    """A fill that text is read on."""
+    return "#e4ecf7" if theme.name == "light" else "#1f3350"
+
+
+def warm(theme: Theme) -> str:
+    return "#f8e1d0" if theme.name == "light" else "#57341d"
+
+
+def inverse(theme: Theme) -> str:
+    return "#ffffff" if theme.name == "light" else "#0d1117"
+
+
+# --- The model ---------------------------------------------------------------------------------------------
+
+
+def token_flow(theme: Theme) -> str:
+    """One token through the model, drawn by graphviz."""
+    box = f'shape=box style="rounded,filled" fillcolor="{soft(theme)}" color="{theme.limit}" fontname="DejaVu Sans Mono"'
+    dot = f"""digraph {{
+      bgcolor="transparent"; rankdir=LR; nodesep=0.28; ranksep=0.34; fontname="DejaVu Sans"; fontcolor="{theme.text}";
+      node [{box} fontcolor="{theme.text}" fontsize=11 height=0.34 margin="0.11,0.05"];
+      edge [color="{theme.limit}" fontcolor="{theme.text}" fontname="DejaVu Sans" fontsize=10 arrowsize=0.7];
+      id [label="token id" shape=plaintext style="" fontname="DejaVu Sans"];
+      next [label="next id" shape=plaintext style="" fontname="DejaVu Sans"];
+      x0 [label="x" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.4];
+      x1 [label="+" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.34];
+      x2 [label="+" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.34];
+      subgraph cluster_layer {{
+        label="one layer, 24 to 36 times"; labeljust=l; fontsize=11; style="dashed,rounded"; color="{theme.limit}";
+        n1 [label="rmsnorm"]; q [label="gemv q, rope"]; k [label="gemv k, rope"]; v [label="gemv v"];
+        kv [label="KV cache" shape=cylinder fillcolor="{warm(theme)}"]; att [label="attention"]; o [label="gemv o"];
+        x1; n2 [label="rmsnorm"]; gate [label="gemv gate"]; up [label="gemv up"]; glu [label="swiglu"]; down [label="gemv down"]; x2;
+      }}
+      n3 [label="rmsnorm"]; head [label="gemv lm_head"]; arg [label="argmax"];
+      id -> embed; embed -> x0; x0 -> n1; n1 -> q; n1 -> k; n1 -> v; q -> att; k -> kv; v -> kv; kv -> att; att -> o; o -> x1;
+      x0 -> x1 [style=bold color="{theme.accent}" penwidth=2]; x1 -> n2; n2 -> gate; n2 -> up; gate -> glu; up -> glu;
+      glu -> down; down -> x2; x1 -> x2 [style=bold color="{theme.accent}" penwidth=2]; x2 -> n3; n3 -> head; head -> arg; arg -> next;
+    }}"""
+    done = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, text=True, check=True)
+    return done.stdout[done.stdout.index("<svg"):]
+
+
+def q4_0_block(theme: Theme) -> str:
+    c = Canvas(760, 210, theme)
+    w, x0, y0 = 40, 20, 60
+    c.text(x0, 28, "BlockQ4_0: 32 weights in 18 bytes, 4.5 bits each", 14, "start", bold=True)
+    c.box(x0, y0, 2 * w, 56, warm(theme))
+    c.text(x0 + w, y0 + 24, "d", 14, mono=True, bold=True)
+    c.text(x0 + w, y0 + 43, "fp16", 11)
+    for i in range(16):
+        x = x0 + 2 * w + i * w
+        c.box(x, y0, w, 28, soft(theme))
+        c.box(x, y0 + 28, w, 28)
+        c.text(x + w / 2, y0 + 19, f"q{i}", 11.5, mono=True)
+        c.text(x + w / 2, y0 + 47, f"q{i + 16}", 11.5, mono=True)
+    for i in (0, 2, 17):
+        c.text(x0 + (i + 0.5) * w, y0 + 76, f"byte {i}", 10.5)
+    c.text(x0 + 2 * w - 8, y0 - 8, "low nibbles: the first sixteen weights", 11, "start")
+    c.text(x0 + 18 * w, y0 + 76, "", 11, "end")
+    c.text(x0 + 6 * w, y0 + 76, "high nibbles below: the other sixteen", 11, "start")
+    c.text(x0, 180, "w[i] = d * (q[i] - 8)", 14, "start", mono=True)
+    c.text(x0 + 250, 180, "one scale, 32 integers from -8 to 7", 12, "start")
+    return c.svg()
+
+
+def kv_cache(theme: Theme) -> str:
+    c = Canvas(760, 330, theme)
+    c.text(20, 28, "The KV cache of one layer: a row a position, read whole by every later token", 14, "start", bold=True)
+    x0, y0, w, h = 270, 60, 440, 26
+    for row in range(7):
+        y = y0 + row * h
+        now = row == 6
+        for head in range(2):
+            c.box(x0 + head * w / 2, y, w / 2, h, warm(theme) if now else soft(theme), radius=0)
+            c.text(x0 + (head + 0.5) * w / 2, y + 18, f"K/V head {head}, {'this token' if now else f'position {row}'}", 11)
+    c.text(x0, y0 + 7 * h + 20, "K and V each [context, n_kv_heads, head_dim] f32", 11.5, "start", mono=True)
+    c.text(x0, y0 + 7 * h + 40, "append_kv writes the last row; attention reads all of them", 11.5, "start")
+    for head in range(14):
+        group = head // 7
+        y = 56 + head * 14.5
+        c.box(24, y, 96, 13, soft(theme) if group == 0 else "none", radius=2)
+        c.text(72, y + 10.5, f"query head {head}", 9.5)
+        target = 70 + group * 145
+        c.line((121, y + 6.5), (190, target + 20), arrow=False, width=0.9)
+    for group in range(2):
+        y = 70 + group * 145
+        c.line((190, y + 20), (266, y + 20))
+        c.text(196, y + 10, f"K/V head {group}", 10.5, "start")
+    c.text(24, 292, "Grouped-query attention, the 0.5B: seven query heads share one K/V head,", 11.5, "start")
+    c.text(24, 310, "so the cache is a seventh of what it would be: 24 KiB a position.", 11.5, "start")
+    return c.svg()
+
+
+# --- Which lane reads what ------------------------------------------------------------------------------------
+
+
+def lane_map(theme: Theme, title: str, lines: tuple[str, str], lane_of: Callable[[int, int], int | None],
+             label: Callable[[int], str], cells: int = 32, rows: int = 4, unit: str = "element") -> str:
+    """Some runs of a row of x or W as rows of cells; what one load of a warp touches is filled and bears its lane."""
+    c = Canvas(760, 118 + rows * 28, theme)
+    c.text(20, 26, title, 14, "start", bold=True)
+    x0, y0, w, h = 92, 52, 640 / cells, 24
+    for cell in range(0, cells, 4):
+        c.text(x0 + (cell + 0.5) * w, y0 - 6, str(cell), 9.5)
+    c.text(20, y0 - 6, unit, 9.5, "start")
+    for run in range(rows):
+        y = y0 + run * 28
+        c.text(20, y + 16, label(run), 11, "start", mono=True)
+        for cell in range(cells):
+            lane = lane_of(run, cell)
+            c.box(x0 + cell * w, y, w, h, theme.accent if lane is not None else "none", theme.faint, 1)
+            if lane is not None:
+                c.text(x0 + (cell + 0.5) * w, y + 16, str(lane), 10 if lane < 10 else 9.5, mono=True, colour=inverse(theme))
+    for number, line in enumerate(lines):
+        c.text(20, y0 + rows * 28 + 22 + 18 * number, line, 12, "start")
+    return c.svg()
+
+
+def lanes_naive(theme: Theme) -> str:
+    return lane_map(theme, "One load of x, naive: a lane walks a run of its own",
+                    ("A lane's first element is 128 bytes from its neighbour's: 32 lanes touch 32 sectors",
+                     "of 32 bytes, and use 4 bytes of each. The numbers are lanes."),
+                    lambda run, cell: run if cell == 0 else None, lambda run: f"run {run}")
+
+
+def lanes_warp(theme: Theme) -> str:
+    return lane_map(theme, "One load of x, a warp a row: a lane is an element's place in the run",
+                    ("32 lanes read 32 neighbours, 128 bytes: four sectors, all of them used.",
+                     "The next step of the loop is the next run."),
+                    lambda run, cell: cell if run == 0 else None, lambda run: f"run {run}")
+
+
+def lanes_dp4a(theme: Theme) -> str:
+    return lane_map(theme, "One load of x, dp4a: a lane a block, four int8 in a word",
+                    ("A block of activations is 32 bytes now, one sector, and a lane comes back for all eight words",
+                     "of it. The block's 18 bytes of weights lie next to the neighbours': 576 bytes a warp."),
+                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}")
+
+
+def lanes_head(theme: Theme) -> str:
+    return lane_map(theme, "One load of W, the int8 head: quants apart from scales",
+                    ("As in a file, 34 bytes a block, every second block would begin in the middle of a word. Apart, a lane's",
+                     "32 quants are eight aligned words, and a warp's 1,024 bytes lie together; the scales are an array."),
+                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}", unit="byte")
+
+
+# --- The emulator ------------------------------------------------------------------------------------------------
+
+
+def emulator(theme: Theme) -> str:
+    c = Canvas(760, 372, theme)
+    c.text(20, 28, "The emulator: a CUDA thread is a fiber", 14, "start", bold=True)
+    c.box(20, 48, 150, 300)
+    c.text(95, 72, "grid", 12, bold=True)
+    for i in range(6):
+        y = 88 + i * 41
+        c.box(36, y, 118, 32, soft(theme))
+        c.text(95, y + 21, f"CTA {i}" if i < 5 else "...", 11.5)
+    c.box(226, 48, 190, 300)
+    c.text(321, 72, "workers", 12, bold=True)
+    c.text(321, 90, "operating-system threads", 10.5)
+    for i in range(2):
+        y = 104 + i * 120
+        c.box(242, y, 158, 100, warm(theme))
+        c.text(321, y + 24, f"worker {i}", 12)
+        c.text(321, y + 46, "runs one CTA to its end,", 10.5)
+        c.text(321, y + 62, "or until it spins or waits:", 10.5)
+        c.text(321, y + 78, "then the next one", 10.5)
+        c.line((156, 104 + i * 82), (238, y + 40))
+    c.box(472, 48, 268, 300)
+    c.text(606, 72, "a CTA's fibers", 12, bold=True)
+    for lane in range(32):
+        c.box(488 + (lane % 8) * 30, 88 + (lane // 8) * 26, 26, 20, soft(theme), radius=2)
+        c.text(501 + (lane % 8) * 30, 102 + (lane // 8) * 26, str(lane), 9.5, mono=True)
+    c.text(606, 212, "a warp: 32 fibers, run lane after lane", 10.5)
+    c.line((400, 154), (468, 154))
+    for number, (what, does) in enumerate((("__syncthreads()", "every fiber of the CTA is waited for"),
+                                           ("__shfl_xor_sync()", "the lanes of the mask exchange"),
+                                           ("spin_wait()", "another CTA gets the worker"))):
+        y = 240 + number * 36
+        c.text(488, y, what, 11, "start", mono=True, bold=True)
+        c.text(488, y + 15, does, 10.5, "start")
+    return c.svg()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    make: Callable[[Theme], str]
+    text: str  # for those who don't see it
+    caption: str
+
+
+DRAWINGS = {
+    "token": Drawing(token_flow, "The operations that one token goes through, from its id to the next id",
+                     "One token's way through the model. The thick line is the residual stream: every layer adds to it twice."),
+    "q4_0": Drawing(q4_0_block, "A block of Q4_0: two bytes of scale, then sixteen bytes of two nibbles each",
+                    "A block of Q4_0, the format of nearly all weights. Sixteen bytes, masked at once, give sixteen neighbours."),
+    "kv-cache": Drawing(kv_cache, "The KV cache: a row for each position, two heads wide, read by fourteen query heads",
+                        "The KV cache grows by a row a token, and every token reads all of it."),
+    "lanes-naive": Drawing(lanes_naive, "Lanes 0 to 3 of a warp read element 0 of runs 0 to 3",
+                           "What one load of the naive kernel touches."),
+    "lanes-warp-gemv": Drawing(lanes_warp, "Lanes 0 to 31 of a warp read elements 0 to 31 of run 0",
+                               "What one load touches when a warp takes a row."),
+    "lanes-dp4a": Drawing(lanes_dp4a, "Lanes 0 to 3 each read the first four int8 of blocks 0 to 3",
+                          "What one load of activations touches with dp4a."),
+    "lanes-int8-head": Drawing(lanes_head, "Lanes 0 to 3 each read the first four bytes of the quants of blocks 0 to 3",
+                               "What one load of the int8 head touches."),
+    "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",
+                        "Who runs what in the emulator."),
+}
+
+# Where a chapter's walk-through has a picture: by the chapter's slug, so that others go without.
+OF_CHAPTER = {"reference": ("token", "q4_0"), "naive": ("lanes-naive",), "warp-gemv": ("lanes-warp-gemv",),
+              "dp4a": ("lanes-dp4a",), "fused-attention": ("kv-cache",), "int8-head": ("lanes-int8-head",)}
+
+
+class Draw(FromRecords):
+    required_arguments = 1
+
+    def run(self) -> list:
+        drawing = DRAWINGS.get(self.arguments[0])
+        if drawing is None:
+            raise self.error(f"found the drawing {self.arguments[0]!r}, expected one of {', '.join(DRAWINGS)}")
+        return self.picture(f"drawing-{self.arguments[0]}", {theme.name: drawing.make(theme) for theme in THEMES},
+                            drawing.text, drawing.caption)
