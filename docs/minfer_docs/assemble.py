@@ -45,7 +45,8 @@ def filled(page: str, out: Path) -> str:
     """A written page with what it takes from the project's own texts in place."""
     def section(match: re.Match) -> str:
         file = TEXTS[match[1]]
-        found = next((s for s in chapter_page.sections_of((ROOT / file).read_text(encoding="utf-8")) if s.title == match[2]), None)
+        sections = chapter_page.sections_of((ROOT / file).read_text(encoding="utf-8"))
+        found = next((s for s in sections if s.title == match[2]), None)
         if found is None:
             raise ValueError(f"{file}: found no section {match[2]!r}, which a page of the site takes from it")
         return "\n\n".join(found.blocks)
@@ -64,7 +65,8 @@ def chapter_pages(out: Path) -> dict[str, str]:
                                                 + toctree([f"{chapter.name}/api"], hidden=True))
         pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
     entries = [f"{c.number:02d} {chapter_page.title_of(c)} <{c.name}>" for c in chapters]
-    pages["chapters/index.md"] = "# The chapters\n" + toctree(entries)
+    pages["chapters/index.md"] = ("---\nhide-toc: true\n---\n\n# The chapters\n\n```{chapter-list}\n```\n"
+                                  + toctree(entries, hidden=True))
     return pages
 
 

@@ -41,7 +41,8 @@ class Canvas:
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
         end = ' marker-end="url(#arrow)"' if arrow else ""
         dash = ' stroke-dasharray="5 4"' if dashed else ""
-        self.parts.append(f'<path d="{path}" fill="none" stroke="{colour or self.theme.limit}" stroke-width="{width:g}"{end}{dash}/>')
+        self.parts.append(f'<path d="{path}" fill="none" stroke="{colour or self.theme.limit}" '
+                          f'stroke-width="{width:g}"{end}{dash}/>')
 
     def svg(self) -> str:
         arrow = (f'<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
@@ -82,12 +83,14 @@ def token_flow(theme: Theme) -> str:
         label="one layer, 24 to 36 times"; labeljust=l; fontsize=11; style="dashed,rounded"; color="{theme.limit}";
         n1 [label="rmsnorm"]; q [label="gemv q, rope"]; k [label="gemv k, rope"]; v [label="gemv v"];
         kv [label="KV cache" shape=cylinder fillcolor="{warm(theme)}"]; att [label="attention"]; o [label="gemv o"];
-        x1; n2 [label="rmsnorm"]; gate [label="gemv gate"]; up [label="gemv up"]; glu [label="swiglu"]; down [label="gemv down"]; x2;
+        x1; n2 [label="rmsnorm"]; gate [label="gemv gate"]; up [label="gemv up"]; glu [label="swiglu"];
+        down [label="gemv down"]; x2;
       }}
       n3 [label="rmsnorm"]; head [label="gemv lm_head"]; arg [label="argmax"];
       id -> embed; embed -> x0; x0 -> n1; n1 -> q; n1 -> k; n1 -> v; q -> att; k -> kv; v -> kv; kv -> att; att -> o; o -> x1;
       x0 -> x1 [style=bold color="{theme.accent}" penwidth=2]; x1 -> n2; n2 -> gate; n2 -> up; gate -> glu; up -> glu;
-      glu -> down; down -> x2; x1 -> x2 [style=bold color="{theme.accent}" penwidth=2]; x2 -> n3; n3 -> head; head -> arg; arg -> next;
+      glu -> down; down -> x2; x1 -> x2 [style=bold color="{theme.accent}" penwidth=2];
+      x2 -> n3; n3 -> head; head -> arg; arg -> next;
     }}"""
     done = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, text=True, check=True)
     return done.stdout[done.stdout.index("<svg"):]
@@ -247,7 +250,7 @@ DRAWINGS = {
     "token": Drawing(token_flow, "The operations that one token goes through, from its id to the next id",
                      "One token's way through the model. The thick line is the residual stream: every layer adds to it twice."),
     "q4_0": Drawing(q4_0_block, "A block of Q4_0: two bytes of scale, then sixteen bytes of two nibbles each",
-                    "A block of Q4_0, the format of nearly all weights. Sixteen bytes, masked at once, give sixteen neighbours."),
+                    "A block of Q4_0, the format of nearly all weights. Sixteen bytes masked at once give sixteen neighbours."),
     "kv-cache": Drawing(kv_cache, "The KV cache: a row for each position, two heads wide, read by fourteen query heads",
                         "The KV cache grows by a row a token, and every token reads all of it."),
     "lanes-naive": Drawing(lanes_naive, "Lanes 0 to 3 of a warp read element 0 of runs 0 to 3",

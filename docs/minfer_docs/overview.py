@@ -24,7 +24,7 @@ def idea_of(chapter: Chapter) -> str:
 def speed_of(chapter: Chapter, data: readme.Sources) -> str:
     """The best-known measured speed: the first machine's, the model that the reported figures are of, if it was run."""
     found = [r for r in readme.ladder_results(data) if r.record["chapter"] == chapter.name and r.run["engine"] != "llama.cpp"]
-    found.sort(key=lambda r: r.run["model"]["name"] != "1.5b")
+    found.sort(key=lambda r: not r.run["model"]["name"].startswith("1.5b"))
     return f"{number(found[0].speed)} tok/s, {found[0].record['machine']['gpu'].removeprefix('NVIDIA ')}" if found else ""
 
 
@@ -37,5 +37,6 @@ class ChapterList(FromRecords):
             speed = speed_of(chapter, data)
             foot = f"\n\n```{{container}} speed\n{speed}\n```" if speed else ""
             cards.append(f":::{{grid-item-card}} {chapter.number:02d} {chapter_page.title_of(chapter)}\n"
-                         f":link: /chapters/{chapter.name}\n:link-type: doc\n:class-card: chapter-card\n\n{idea_of(chapter)}{foot}\n:::")
-        return self.parse("::::{grid} 1 1 2 2\n:gutter: 3\n" + "\n".join(cards) + "\n::::")
+                         f":link: /chapters/{chapter.name}\n:link-type: doc\n:class-card: chapter-card\n\n"
+                         f"{idea_of(chapter)}{foot}\n:::")
+        return self.parse("::::{grid} 1 2 2 3\n:gutter: 3\n" + "\n".join(cards) + "\n::::")

@@ -12,6 +12,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.patheffects import withStroke  # noqa: E402
 
 from minfer_tools.measure import readme  # noqa: E402
 from minfer_tools.measure.records import Result  # noqa: E402
@@ -28,10 +29,11 @@ class Theme:
     accent: str
     peer: str
     limit: str
+    page: str
 
 
-THEMES = (Theme("light", "#1f2328", "#c9ced6", "#8fa6c4", "#1857a8", "#a8434f", "#59636e"),
-          Theme("dark", "#d6dbe2", "#444c57", "#51688a", "#79b0ff", "#ff8f98", "#98a2ae"))
+THEMES = (Theme("light", "#1f2328", "#c9ced6", "#8fa6c4", "#1857a8", "#a8434f", "#59636e", "#ffffff"),
+          Theme("dark", "#d6dbe2", "#444c57", "#51688a", "#79b0ff", "#ff8f98", "#98a2ae", "#131416"))
 
 
 def style(theme: Theme) -> dict:
@@ -78,7 +80,7 @@ def ladder_painter(results: list[Result], title: str, highlight: str | None) -> 
         for index, result in enumerate(chapters):
             share = f"  {100 * result.share:.1f} %" if result.share else ""
             axes.annotate(f"{number(result.speed)}{share}", (result.speed, index), (5, 0), textcoords="offset points",
-                          va="center", fontsize=9.5)
+                          va="center", fontsize=9.5, path_effects=[withStroke(linewidth=3, foreground=theme.page)])
         axes.invert_yaxis()
         if peers:
             axes.axvline(max(peers), color=theme.peer, linestyle="--", linewidth=1.4,

@@ -132,7 +132,7 @@ class Ladder(FromRecords):
         if chapter:
             found = {key: results for key, results in found.items()
                      if any(r.record["chapter"] == chapter and r.run["engine"] != "llama.cpp" for r in results)}
-            found = dict(sorted(found.items(), key=lambda item: item[0][1] != "1.5b")[:1])
+            found = dict(sorted(found.items(), key=lambda item: not item[0][1].startswith("1.5b"))[:1])
         drawn = []
         for (machine, model), results in found.items():
             title = f"{results[0].record['machine']['name']}, {model}, {readme.LADDER_TEST}"
