@@ -46,6 +46,7 @@ suppress_warnings = ["myst.header"]
 html_theme = "furo"
 html_title = "minfer"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["minfer.css"]
 html_js_files = ["minfer.js"]
 html_copy_source = False
@@ -55,8 +56,8 @@ html_theme_options = {
     "navigation_with_keys": True,
     "top_of_page_buttons": [],
 }
-pygments_style = "a11y-high-contrast-light"
-pygments_dark_style = "a11y-high-contrast-dark"
+pygments_style = "github-light-high-contrast"
+pygments_dark_style = "github-dark-high-contrast"
 highlight_language = "text"
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True

@@ -38,13 +38,23 @@ function setUpDiff(diff) {
 function nameLandmarks() {
   const names = { ".sidebar-tree": "Chapters and pages", ".related-pages": "Previous and next page" };
   for (const [selector, name] of Object.entries(names)) {
-    for (const element of document.querySelectorAll(selector)) element.setAttribute("aria-label", name);
+    for (const element of document.querySelectorAll(selector)) {
+      element.setAttribute("role", "navigation");
+      element.setAttribute("aria-label", name);
+    }
   }
+  for (const heading of document.querySelectorAll("[role=heading]:not([aria-level])")) heading.setAttribute("aria-level", "2");
+}
+
+/** Sphinx writes a long signature's parameters as a list of definitions without terms; to a reader it is a line. */
+function plainSignatures() {
+  for (const part of document.querySelectorAll("dt.sig-object dl, dt.sig-object dd")) part.setAttribute("role", "none");
 }
 
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".chapter-diff").forEach(setUpDiff);
   nameLandmarks();
+  plainSignatures();
   makeScrollersFocusable();
 });
 window.addEventListener("load", makeScrollersFocusable);

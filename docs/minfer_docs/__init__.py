@@ -2,6 +2,9 @@
 """What minfer's site needs besides Sphinx: directives that draw code, diffs and results from the checkout,
 and links that are made by themselves."""
 
+import zlib
+from pathlib import Path
+
 from sphinx.application import Sphinx
 
 from .chapter_diff import ChapterDiff
@@ -16,6 +19,11 @@ DIRECTIVES = {"chapter-diff": ChapterDiff, "chapter-list": ChapterList, "drawing
               "reported": Reported, "results": Results, "roofline": Roofline}
 
 
+def version_of_pages() -> int:
+    """Changes with this package: then every page is read anew."""
+    return zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+
+
 def setup(app: Sphinx) -> dict:
     app.add_config_value("minfer_out", "", "env", str)
     for name, directive in DIRECTIVES.items():
@@ -23,4 +31,4 @@ def setup(app: Sphinx) -> dict:
     app.add_transform(LinkNames)
     app.add_transform(LinkTerms)
     app.connect("missing-reference", resolve_page)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "1", "env_version": version_of_pages(), "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,8 @@ from minfer_tools.chapter_tree import Chapter
 from . import drawings, listing, places, symbols
 from .places import ROOT, Project
 
-# `<!-- code: gemv.cuh#gemv_q4_0 -->` below a paragraph of a README asks for that code beside it.
+# `<!-- code: gemv.cuh#gemv_q4_0 -->` right below a paragraph of a README asks for that code beside it; after a
+# blank line, beside all paragraphs since the last such marker.
 CODE = re.compile(r"<!-- code: (\S+) -->\n?")
 COMMENT = re.compile(r"<!--.*?-->\n?", re.S)
 TABLE = re.compile(r"<!-- table: ([^>\n]*?) -->\n(.*?)<!-- /table -->\n", re.S)
@@ -60,6 +61,20 @@ def sections_of(text: str) -> list[Section]:
             found.append(Section(title[3:].strip(), [rest] if rest.strip() else []))
         else:
             found[-1].blocks.append(block)
+    return found
+
+
+def gathered(blocks: list[str]) -> list[str]:
+    """A code marker that stands by itself is for all paragraphs since the last marker."""
+    found: list[str] = []
+    since = 0
+    for block in blocks:
+        if re.fullmatch(r"(@@code \S+@@\s*)+", block):
+            found[since:] = ["\n\n".join([*found[since:], block])]
+            since = len(found)
+        else:
+            found.append(block)
+            since = len(found) if "@@code " in block or block.startswith("#") else since
     return found
 
 
@@ -126,7 +141,7 @@ class Page:
             if not self._drawn:
                 lines += [f"```{{drawing}} {name}\n```" for name in drawings.OF_CHAPTER.get(places.slug(self.chapter), ())]
             self._drawn = True
-            lines += [self._annotated(block) for block in section.blocks]
+            lines += [self._annotated(block) for block in gathered(section.blocks)]
         elif title.lower().startswith("reproduce"):
             lines.append(":::{container} reproduce\n" + "\n\n".join(section.blocks) + "\n:::")
         elif title.lower().startswith("exercise"):

@@ -120,7 +120,7 @@ def q4_0_block(theme: Theme) -> str:
 
 
 def kv_cache(theme: Theme) -> str:
-    c = Canvas(760, 330, theme)
+    c = Canvas(760, 352, theme)
     c.text(20, 28, "The KV cache of one layer: a row a position, read whole by every later token", 14, "start", bold=True)
     x0, y0, w, h = 270, 60, 440, 26
     for row in range(7):
@@ -142,8 +142,8 @@ def kv_cache(theme: Theme) -> str:
         y = 70 + group * 145
         c.line((190, y + 20), (266, y + 20))
         c.text(196, y + 10, f"K/V head {group}", 10.5, "start")
-    c.text(24, 292, "Grouped-query attention, the 0.5B: seven query heads share one K/V head,", 11.5, "start")
-    c.text(24, 310, "so the cache is a seventh of what it would be: 24 KiB a position.", 11.5, "start")
+    c.text(24, 318, "Grouped-query attention, the 0.5B: seven query heads share one K/V head,", 11.5, "start")
+    c.text(24, 336, "so the cache is a seventh of what it would be: 24 KiB a position.", 11.5, "start")
     return c.svg()
 
 

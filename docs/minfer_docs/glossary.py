@@ -43,8 +43,17 @@ class LinkTerms(SphinxTransform):
             return
         seen: set[str] = set()
         for text in list(self.document.findall(nodes.Text)):
-            if inside(text.parent, PROSE) and not inside(text.parent, NOT_INSIDE):
+            if inside(text.parent, PROSE) and not inside(text.parent, NOT_INSIDE) and not self._is_in_card(text.parent):
                 self._link(text, seen)
+
+    @staticmethod
+    def _is_in_card(node: nodes.Node) -> bool:
+        """A card is one link as a whole."""
+        while node is not None:
+            if isinstance(node, nodes.Element) and "sd-card" in node.get("classes", ()):
+                return True
+            node = node.parent
+        return False
 
     def _link(self, text: nodes.Text, seen: set[str]) -> None:
         whole, pieces, end = text.astext(), [], 0

@@ -80,13 +80,14 @@ def ladder_painter(results: list[Result], title: str, highlight: str | None) -> 
         for index, result in enumerate(chapters):
             share = f"  {100 * result.share:.1f} %" if result.share else ""
             axes.annotate(f"{number(result.speed)}{share}", (result.speed, index), (5, 0), textcoords="offset points",
-                          va="center", fontsize=9.5, path_effects=[withStroke(linewidth=3, foreground=theme.page)])
+                          va="center", fontsize=9.5, zorder=5, path_effects=[withStroke(linewidth=3, foreground=theme.page)])
         axes.invert_yaxis()
         if peers:
-            axes.axvline(max(peers), color=theme.peer, linestyle="--", linewidth=1.4,
+            axes.axvline(max(peers), color=theme.peer, linestyle="--", linewidth=1.4, zorder=1,
                          label=f"llama.cpp at its best, {number(max(peers))}")
         if roofline:
-            axes.axvline(roofline, color=theme.limit, linestyle=":", linewidth=1.8, label=f"roofline, {number(roofline)}")
+            axes.axvline(roofline, color=theme.limit, linestyle=":", linewidth=1.8, zorder=1,
+                         label=f"roofline, {number(roofline)}")
         axes.set_xlabel("tokens per second (logarithmic), and the share of the roofline")
         axes.set_title(title)
         axes.tick_params(axis="y", length=0)

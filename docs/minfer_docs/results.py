@@ -123,12 +123,13 @@ class Ladder(FromRecords):
     """{ladder}: every chapter's decode speed, a plot for each machine and model; with :chapter:, one plot
     with that chapter marked."""
 
-    option_spec = {"chapter": directives.unchanged}
+    option_spec = {"chapter": directives.unchanged, "model": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         self.note_records()
         chapter = self.options.get("chapter")
-        found = ladders(sources())
+        found = {key: results for key, results in ladders(sources()).items()
+                 if key[1].startswith(self.options.get("model", ""))}
         if chapter:
             found = {key: results for key, results in found.items()
                      if any(r.record["chapter"] == chapter and r.run["engine"] != "llama.cpp" for r in results)}

@@ -180,12 +180,13 @@ def make_parser() -> Parser:
     test = add_command(commands, "test", "test:test",
                        "build everything and run every test that this machine can run", """\
   ./minfer test
-  ./minfer test --quick         no real weights, sanitizers, fuzzing or cross build
+  ./minfer test --quick         no real weights, site, sanitizers, fuzzing or cross build
   ./minfer test -L lint         one label: cpu emulated model gpu docs lint
 """)
     add_install(test)
     test.add_argument("--quick", action="store_true",
-                      help="leave out real weights, sanitizers, fuzzing and the cross build")
+                      help="leave out real weights, the documentation site, sanitizers, fuzzing and "
+                           "the cross build")
     test.add_argument("-L", dest="label", metavar="LABEL",
                       choices=("cpu", "emulated", "model", "gpu", "docs", "lint", "exhaustive"),
                       help="only the tests with this label")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cli import ROOT, build, cross, gpu, models, system, venv
+from cli import ROOT, build, cross, docs, gpu, models, system, venv
 from cli.build import Build
 from cli.console import say
 from cli.tally import Tally, from_ctest, from_pytest
@@ -27,7 +27,6 @@ MARKERS = {"cpu": "not (emulated or model or gpu or docs or lint or exhaustive)"
 NOTHING = {
     "emulated": "this version has no kernels",
     "gpu": "this version has no kernels",
-    "docs": "this version has no documentation site",
     "exhaustive": "this version has no exhaustive tests",
 }
 
@@ -83,14 +82,16 @@ def test(arguments: argparse.Namespace) -> int:
     whole = not arguments.label
     thorough = whole and not arguments.quick
     labels = [arguments.label] if arguments.label else [
-        "lint", "cpu", "emulated", *(() if arguments.quick else ("model",)), "gpu", "docs"]
+        "lint", "cpu", "emulated", *(() if arguments.quick else ("model",)), "gpu",
+        *(() if arguments.quick else ("docs",))]
 
-    session.stage("set-up", lambda: set_up(session, thorough))
+    session.stage("set-up", lambda: set_up(session, thorough, "docs" in labels))
     if not session.tally.failed:
         session.stage("build", lambda: build_all(session))
     if not session.tally.failed:  # else nothing is built that could be tested
         for label in labels:
-            session.stage(label, lambda label=label: run_label(session, label))
+            work = site if label == "docs" else run_label
+            session.stage(label, lambda label=label, work=work: work(session, label))
         if thorough:
             session.stage("sanitizers", lambda: sanitizers(session))
             session.stage("fuzz", lambda: fuzz(session))
@@ -99,7 +100,7 @@ def test(arguments: argparse.Namespace) -> int:
     return session.tally.status
 
 
-def set_up(session: Session, thorough: bool) -> None:
+def set_up(session: Session, thorough: bool, with_site: bool) -> None:
     """Installs what the tests need. Without the packages of a single stage the others still run."""
     arguments = session.arguments
     log = build.log_dir()
@@ -107,6 +108,8 @@ def set_up(session: Session, thorough: bool) -> None:
     optional = [*system.LINT_NEEDS]
     if thorough:
         optional += system.FUZZ_NEEDS + (system.CROSS_NEEDS if system.is_x86_64() else ())
+    if with_site:
+        optional += system.DOCS_NEEDS + system.BROWSER_NEEDS
     try:
         system.ensure(optional, log, arguments.install)
     except Failure as failure:
@@ -197,18 +200,31 @@ def has_python_tests(label: str) -> bool:
                                  for path in (ROOT / "tests" / "python").glob("test_*.py"))
 
 
-def pytest(session: Session, label: str) -> None:
+def pytest(session: Session, label: str, folder: str = "tests/python",
+           env: dict[str, str] | None = None) -> None:
     """Runs the Python tests of a label; pytest's status 5 is that there are none."""
     junit = build.log_dir() / f"{label}-pytest.xml"
     junit.unlink(missing_ok=True)
     result = subprocess.run(
         [venv.python(), "-m", "pytest", "-q", "-rs", "--color=no", "-p", "no:cacheprovider",
-         "--junitxml", junit, "-m", MARKERS.get(label, label), "tests/python"],
-        cwd=ROOT, env=session.env, stdin=subprocess.DEVNULL)
+         "--junitxml", junit, "-m", MARKERS.get(label, label), folder],
+        cwd=ROOT, env={**session.env, **(env or {})}, stdin=subprocess.DEVNULL)
     counted = from_pytest(junit, label)
     if result.returncode not in (0, 5) and not counted.failed:
         counted.failed.append(f"{label}: pytest ended with status {result.returncode}")
     session.tally.add(counted)
+
+
+def site(session: Session, label: str) -> None:
+    """Builds the documentation site, where a single warning is a failure, and reads it in a browser."""
+    if not session.have(label, system.DOCS_NEEDS):
+        return
+    venv.ensure(venv.DOCS, build.log_dir(), session.arguments.install)
+    docs.build_site()
+    session.tally.passed += 1
+    if session.have("docs in a browser", system.BROWSER_NEEDS):
+        venv.ensure(venv.BROWSER, build.log_dir(), session.arguments.install)
+        pytest(session, label, "tests/docs", {"MINFER_SITE": str(docs.folder() / "html")})
 
 
 def sanitizers(session: Session) -> None:
