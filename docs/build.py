@@ -33,6 +33,7 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
     parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
+    parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")
     parser.add_argument("-j", default="auto", metavar="N", help="processes (default: one a core)")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
@@ -44,6 +45,8 @@ def main() -> int:
     except (doxygen.DocsError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
+    if arguments.pages_only:
+        return 0
     for builder in ("html", *(("epub",) if arguments.epub else ())):
         if sphinx(out, source, builder, arguments.j):
             return 1

@@ -20,7 +20,7 @@ release = re.search(r"^version: (\S+)", (HERE.parent / "CITATION.cff").read_text
 version = release
 language = "en"
 
-extensions = ["breathe", "minfer_docs", "myst_parser", "sphinx.ext.graphviz", "sphinx_copybutton", "sphinx_design"]
+extensions = ["breathe", "minfer_docs", "myst_parser", "sphinx_copybutton", "sphinx_design"]
 exclude_patterns = ["_static", "_plots"]
 nitpicky = True
 # What stands in other people's references.
@@ -61,7 +61,6 @@ pygments_dark_style = "github-dark-high-contrast"
 highlight_language = "text"
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
-graphviz_output_format = "svg"
 
 epub_basename = "minfer"
 epub_show_urls = "no"

@@ -62,7 +62,7 @@ def chapter_pages(out: Path) -> dict[str, str]:
     for before, chapter in zip([None, *chapters], chapters):
         engine_before = before if before is not None and before.is_engine and chapter.is_engine else None
         pages[f"chapters/{chapter.name}.md"] = (chapter_page.Page(out, chapter, engine_before).render()
-                                                + toctree([f"{chapter.name}/api"], hidden=True))
+                                                + toctree([f"Reference <{chapter.name}/api>"], hidden=True))
         pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
     entries = [f"{c.number:02d} {chapter_page.title_of(c)} <{c.name}>" for c in chapters]
     pages["chapters/index.md"] = ("---\nhide-toc: true\n---\n\n# The chapters\n\n```{chapter-list}\n```\n"

@@ -60,8 +60,10 @@ def text_without_allowed(text: str) -> str:
 
 
 def is_kernel(file: str, line: int) -> bool:
-    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    return any("__global__" in text for text in lines[max(0, line - 2):line + 1])
+    """Whether the function that the comment around `line` describes is one."""
+    below = (ROOT / file).read_text(encoding="utf-8").splitlines()[line - 1:]
+    code = [text for text in below if not text.lstrip().startswith(("///", "template"))]
+    return bool(code) and code[0].startswith("__global__")
 
 
 def run_all(out: Path) -> None:

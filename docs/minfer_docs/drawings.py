@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
@@ -45,7 +44,8 @@ class Canvas:
                           f'stroke-width="{width:g}"{end}{dash}/>')
 
     def svg(self) -> str:
-        arrow = (f'<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+        arrow = (f'<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerUnits="userSpaceOnUse" '
+                 f'markerWidth="10" markerHeight="10" '
                  f'orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="{self.theme.limit}"/></marker></defs>')
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
                 f'width="{self.width:g}" height="{self.height:g}">{arrow}{"".join(self.parts)}</svg>\n')
@@ -67,33 +67,68 @@ def inverse(theme: Theme) -> str:
 # --- The model ---------------------------------------------------------------------------------------------
 
 
+def operation(c: Canvas, x: float, y: float, text: str, width: float = 84, fill: str | None = None) -> None:
+    """A rounded box whose left edge's middle is at (x, y)."""
+    c.box(x, y - 14, width, 28, soft(c.theme) if fill is None else fill, radius=6)
+    c.text(x + width / 2, y + 4, text, 11, mono=True)
+
+
+def plus(c: Canvas, x: float, y: float) -> None:
+    c.box(x - 11, y - 11, 22, 22, warm(c.theme), radius=11)
+    c.text(x, y + 4.5, "+", 14, bold=True)
+
+
 def token_flow(theme: Theme) -> str:
-    """One token through the model, drawn by graphviz."""
-    box = f'shape=box style="rounded,filled" fillcolor="{soft(theme)}" color="{theme.limit}" fontname="DejaVu Sans Mono"'
-    dot = f"""digraph {{
-      bgcolor="transparent"; rankdir=LR; nodesep=0.28; ranksep=0.34; fontname="DejaVu Sans"; fontcolor="{theme.text}";
-      node [{box} fontcolor="{theme.text}" fontsize=11 height=0.34 margin="0.11,0.05"];
-      edge [color="{theme.limit}" fontcolor="{theme.text}" fontname="DejaVu Sans" fontsize=10 arrowsize=0.7];
-      id [label="token id" shape=plaintext style="" fontname="DejaVu Sans"];
-      next [label="next id" shape=plaintext style="" fontname="DejaVu Sans"];
-      x0 [label="x" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.4];
-      x1 [label="+" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.34];
-      x2 [label="+" shape=circle fillcolor="{warm(theme)}" margin=0 width=0.34];
-      subgraph cluster_layer {{
-        label="one layer, 24 to 36 times"; labeljust=l; fontsize=11; style="dashed,rounded"; color="{theme.limit}";
-        n1 [label="rmsnorm"]; q [label="gemv q, rope"]; k [label="gemv k, rope"]; v [label="gemv v"];
-        kv [label="KV cache" shape=cylinder fillcolor="{warm(theme)}"]; att [label="attention"]; o [label="gemv o"];
-        x1; n2 [label="rmsnorm"]; gate [label="gemv gate"]; up [label="gemv up"]; glu [label="swiglu"];
-        down [label="gemv down"]; x2;
-      }}
-      n3 [label="rmsnorm"]; head [label="gemv lm_head"]; arg [label="argmax"];
-      id -> embed; embed -> x0; x0 -> n1; n1 -> q; n1 -> k; n1 -> v; q -> att; k -> kv; v -> kv; kv -> att; att -> o; o -> x1;
-      x0 -> x1 [style=bold color="{theme.accent}" penwidth=2]; x1 -> n2; n2 -> gate; n2 -> up; gate -> glu; up -> glu;
-      glu -> down; down -> x2; x1 -> x2 [style=bold color="{theme.accent}" penwidth=2];
-      x2 -> n3; n3 -> head; head -> arg; arg -> next;
-    }}"""
-    done = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, text=True, check=True)
-    return done.stdout[done.stdout.index("<svg"):]
+    c = Canvas(760, 418, theme)
+    stream = {"colour": theme.accent, "width": 3.0}
+    c.box(96, 16, 644, 322, stroke=theme.limit, radius=8, dashed=True)
+    c.text(108, 36, "one layer, 24 to 36 times", 11, "start")
+    c.text(430, 36, "the residual stream x, thick: each half adds to it", 11, "start", colour=theme.accent)
+    # Attention's half.
+    top, middle = 62, 128
+    c.text(14, top + 4, "token id", 11.5, "start")
+    c.line((40, top + 10), (40, middle - 18))
+    operation(c, 6, middle, "embed", 66)
+    c.line((40, middle + 14), (40, 176), (130, 176), (690, 176), arrow=False, **stream)
+    c.line((130, 174), (130, middle + 16))
+    operation(c, 108, middle, "rmsnorm", 74)
+    for y, name in ((middle - 36, "gemv q, rope"), (middle, "gemv k, rope"), (middle + 30, "gemv v")):
+        c.line((182, middle), (206, y))
+        operation(c, 208, y, name, 104)
+    c.line((312, middle - 36), (470, middle - 36), (492, middle - 16))
+    operation(c, 346, middle + 14, "KV cache", 80, warm(theme))
+    c.line((312, middle), (344, middle + 8))
+    c.line((312, middle + 30), (344, middle + 20))
+    c.line((426, middle + 14), (456, middle + 4))
+    operation(c, 458, middle, "attention", 84)
+    c.line((542, middle), (572, middle))
+    operation(c, 574, middle, "gemv o", 70)
+    c.line((644, middle), (690, middle), (690, 164))
+    plus(c, 690, 176)
+    # The feed-forward half.
+    low = 250
+    c.line((690, 187), (690, 206), (130, 206), (130, 314), (690, 314), arrow=False, **stream)
+    c.line((130, 240), (182, low))
+    operation(c, 184, low, "rmsnorm", 74)
+    for y, name in ((low - 20, "gemv gate"), (low + 20, "gemv up")):
+        c.line((258, low), (290, y))
+        operation(c, 292, y, name, 92)
+        c.line((384, y), (420, low + (y - low) * 0.3))
+    operation(c, 422, low, "swiglu", 72)
+    c.line((494, low), (524, low))
+    operation(c, 526, low, "gemv down", 92)
+    c.line((618, low), (690, low), (690, 302))
+    plus(c, 690, 314)
+    # Behind the last layer.
+    c.line((690, 325), (690, 384), (640, 384), **stream)
+    operation(c, 560, 384, "rmsnorm", 74)
+    c.line((560, 384), (526, 384))
+    operation(c, 418, 384, "gemv lm_head", 106)
+    c.line((418, 384), (384, 384))
+    operation(c, 312, 384, "argmax", 70)
+    c.line((312, 384), (240, 384))
+    c.text(232, 388, "the next token's id", 11.5, "end")
+    return c.svg()
 
 
 def q4_0_block(theme: Theme) -> str:

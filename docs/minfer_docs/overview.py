@@ -17,8 +17,8 @@ def idea_of(chapter: Chapter) -> str:
     """The first paragraph of its README, which is the idea in a sentence."""
     text = chapter_page.COMMENT.sub("", (chapter.path / "README.md").read_text(encoding="utf-8"))
     first = next(block for block in chapter_page.blocks_of(text) if not block.startswith("#"))
-    sentence = re.split(r"(?<=[.:])\s", re.sub(r"^\*\*The idea\.\*\*\s*", "", " ".join(first.split())))[0]
-    return chapter_page.LINK.sub(r"\1", sentence.rstrip(":") + ("." if sentence.endswith(":") else ""))
+    sentence = re.split(r"(?<=[.])\s", re.sub(r"^\*\*The idea\.\*\*\s*", "", " ".join(first.split())))[0]
+    return chapter_page.LINK.sub(r"\1", sentence)
 
 
 def speed_of(chapter: Chapter, data: readme.Sources) -> str:

@@ -99,10 +99,7 @@ CROSS_NEEDS = (
     Need("the aarch64 compiler", "g++-aarch64-linux-gnu", command("aarch64-linux-gnu-g++")),
     Need("qemu-user", "qemu-user-static", command("qemu-aarch64-static", "qemu-aarch64")),
 )
-DOCS_NEEDS = (
-    Need("Doxygen", "doxygen", command("doxygen")),
-    Need("Graphviz", "graphviz", command("dot")),
-)
+DOCS_NEEDS = (Need("Doxygen", "doxygen", command("doxygen")),)
 BROWSER_NEEDS = (
     Need("Chromium", "chromium", command("chromium", "chromium-browser", "google-chrome")),
 )

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""How pages come out of the checkout: a new chapter needs no change under docs/, and what is wrong in a
+source or a README stops the build with a line that names it."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.docs
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("chapters", "common", "oracle", "docs", "tools")
+TEXTS = ("README.md", "CONTRIBUTING.md", "CITATION.cff")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what the site is made of."""
+    for name in PARTS:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+    for name in TEXTS:
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def write_pages(checkout):
+    return subprocess.run([sys.executable, checkout / "docs" / "build.py", checkout / "out", "--pages-only"],
+                          capture_output=True, text=True, check=False)
+
+
+def newest(checkout):
+    return max(path for path in (checkout / "chapters").iterdir() if re.match(r"\d\d-", path.name))
+
+
+def replace(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text, f"{path.name}: no {old!r} to replace"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_a_new_chapter_appears_by_itself(checkout):
+    before = newest(checkout)
+    added = checkout / "chapters" / f"{int(before.name[:2]) + 1:02d}-brand-new"
+    shutil.copytree(before, added)
+    replace(added / "README.md", "# ", "# A brand new idea\n\nNot the old ")
+    result = write_pages(checkout)
+    assert result.returncode == 0, result.stderr
+    pages = checkout / "out" / "source"
+    text = (pages / "chapters" / f"{added.name}.md").read_text(encoding="utf-8")
+    assert "# A brand new idea" in text
+    assert f"{{chapter-diff}} {before.name} {added.name}" in text
+    assert f"{{listing}} chapters/{added.name}/" in text
+    assert f"A brand new idea <{added.name}>" in (pages / "chapters" / "index.md").read_text(encoding="utf-8")
+    assert "minfer::brand_new::gemv" in (pages / "chapters" / added.name / "api.md").read_text(encoding="utf-8")
+    assert (pages / "source" / "chapters" / added.name / "gemv.cuh.md").exists()
+
+
+def test_a_kernel_must_describe_each_parameter(checkout):
+    path = newest(checkout) / "kernels.cuh"
+    described = re.search(r"/// @param\[in\] +n +values\n", path.read_text(encoding="utf-8"))
+    replace(path, described[0], "")
+    result = write_pages(checkout)
+    assert result.returncode == 1
+    assert "kernels.cuh" in result.stderr and "parameter 'n'" in result.stderr
+
+
+def test_any_other_warning_of_doxygen_fails(checkout):
+    path = checkout / "oracle" / "ops.h"
+    replace(path, "/// The shape of an attention layer.", "/// The shape of an attention layer. @nonsense")
+    result = write_pages(checkout)
+    assert result.returncode == 1
+    assert "oracle/ops.h" in result.stderr and "nonsense" in result.stderr
+
+
+def test_a_section_that_a_page_takes_must_be_there(checkout):
+    replace(checkout / "README.md", "## Platforms", "## Where it runs")
+    result = write_pages(checkout)
+    assert result.returncode == 1
+    assert result.stderr.strip() == "README.md: found no section 'Platforms', which a page of the site takes from it"
