@@ -44,7 +44,7 @@ class FileDiff:
 
 def compare(a: Chapter, b: Chapter) -> list[FileDiff]:
     """The files that differ, README.md left out."""
-    names = sorted({str(path) for chapter in (a, b) for path in chapter.files()} - {"README.md", "solutions.md"})
+    names = sorted({str(path) for chapter in (a, b) for path in chapter.files()} - {"README.md"})
     found = []
     for name in names:
         old, new = (read_lines(chapter.path / name) for chapter in (a, b))

@@ -222,12 +222,12 @@ class Page:
                 f"```{{chapter-diff}} {self.before.name} {self.chapter.name}\n```")
 
     def _solutions(self) -> list[str]:
-        path = self.chapter.path / "solutions.md"
+        """Folded; where there are any."""
+        path = places.DOCS / "solutions" / f"{self.chapter.name}.md"
         if not path.exists():
             return []
-        body = COMMENT.sub("", path.read_text(encoding="utf-8"))
-        body = LINK.sub(self._link, re.sub(r"^# .*\n", "", body.strip()))
-        return [f":::{{dropdown}} Solutions\n{body}\n:::"]
+        return [":::{dropdown} Solutions\nReasoned, not measured, but where a machine is named. What only a machine can answer "
+                f"is left to yours.\n\n{path.read_text(encoding='utf-8').strip()}\n:::"]
 
     def _api(self) -> str:
         listed = [*self.chapter.files(), *sorted(p.relative_to(self.chapter.path)

@@ -190,6 +190,14 @@ def test_a_chapter_has_all_its_parts(page, address, name):
     assert page.locator("a[rel=next], a.next-page, a.prev-page").count() > 0
 
 
+def test_solutions_are_folded_until_asked_for(page, address):
+    page.goto(f"{address}/chapters/05-dp4a.html")
+    solutions = page.locator("details.sd-dropdown", has_text="Solutions")
+    assert not solutions.locator(".sd-card-body").is_visible()
+    solutions.locator("summary").click()
+    assert solutions.locator(".sd-card-body").is_visible()
+
+
 def test_names_in_prose_lead_to_the_reference(page, address):
     page.goto(f"{address}/chapters/05-dp4a.html")
     link = page.locator("article p a:has(code):has-text('gemv')").first
