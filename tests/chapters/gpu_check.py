@@ -17,6 +17,7 @@ weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
   reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes
   tg128      128 tokens after a short prompt, chapters interleaved; tok/s of each run
   bench      bench-kernels-CHAPTER: each kernel by itself, with its traffic
+  sanitizers the small models under compute-sanitizer's memcheck, racecheck and initcheck
 
 Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).
 """
@@ -27,9 +28,11 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -38,7 +41,8 @@ sys.dont_write_bytecode = True
 import whole_model  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("kernels", "small", "reference", "tg128", "bench")
+PARTS = ("kernels", "small", "reference", "tg128", "bench", "sanitizers")
+SANITIZERS = ("memcheck", "racecheck", "initcheck")
 REFERENCES = {
     "coder-0.5b": HERE.parent / "reference" / "llama_cpp_0.5b.json",
     "coder-1.5b": HERE.parent / "reference" / "llama_cpp_1.5b.json",
@@ -73,14 +77,12 @@ class Check:
         print(f"[{time.monotonic() - self.started:6.1f} s] {line}", file=sys.stderr, flush=True)
 
     def program(self, name: str) -> Path | None:
-        path = self.build / name
-        if path.is_file():
-            return path
-        self.found["left_out"].append(str(path))
-        return None
+        return self.existing(self.build / name)
 
     def model(self, name: str) -> Path | None:
-        path = self.models / f"{name}.gguf"
+        return self.existing(self.models / f"{name}.gguf")
+
+    def existing(self, path: Path) -> Path | None:
         if path.is_file():
             return path
         if str(path) not in self.found["left_out"]:
@@ -213,6 +215,32 @@ class Check:
                 result.setdefault(name, {})[chapter] = [json.loads(line) for line in done.stdout.splitlines()]
             self.say(f"kernels timed on the shapes of {name}")
         return result
+
+    def sanitizers(self) -> dict:
+        """What compute-sanitizer says of a prompt and some tokens: each tool's own last line."""
+        if shutil.which("compute-sanitizer") is None:
+            self.problem("sanitizers: no compute-sanitizer on this machine")
+            return {}
+        runs = [(tool, chapter, program, model)
+                for name in self.data["cases"] if (model := self.model(name)) is not None
+                for chapter in self.chapters if (program := self.program(chapter)) is not None
+                for tool in SANITIZERS]
+        result: dict = {}
+        with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+            for (tool, chapter, _, model), done in zip(runs, pool.map(sanitized, runs)):
+                lines = [line for line in done.stdout.splitlines() if "SUMMARY" in line] or [done.stderr.strip()]
+                result.setdefault(model.stem, {}).setdefault(chapter, {})[tool] = lines[-1].lstrip("= ")
+                if done.returncode != 0 or "SUMMARY" not in lines[-1]:
+                    self.problem(f"{model.stem}, {chapter}: {tool}, exit status {done.returncode}: {lines[-1]}")
+        self.say(f"{len(runs)} runs under compute-sanitizer")
+        return result
+
+
+def sanitized(run: tuple[str, str, Path, Path]) -> subprocess.CompletedProcess:
+    tool, _, program, model = run
+    return subprocess.run(
+        ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(program), "--print-ids", "--ignore-eos",
+         str(model), "4", "40", "79", "264"], capture_output=True, text=True, check=False, timeout=300)
 
 
 def decode_rate(program: Path, model: Path) -> float:
