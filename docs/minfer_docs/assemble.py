@@ -61,8 +61,7 @@ def chapter_pages(out: Path) -> dict[str, str]:
     pages = {}
     for before, chapter in zip([None, *chapters], chapters):
         engine_before = before if before is not None and before.is_engine and chapter.is_engine else None
-        pages[f"chapters/{chapter.name}.md"] = (chapter_page.Page(out, chapter, engine_before).render()
-                                                + toctree([f"Reference <{chapter.name}/api>"], hidden=True))
+        pages[f"chapters/{chapter.name}.md"] = chapter_page.Page(out, chapter, engine_before).render()
         pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
     entries = [f"{c.number:02d} {chapter_page.title_of(c)} <{c.name}>" for c in chapters]
     pages["chapters/index.md"] = ("---\nhide-toc: true\n---\n\n# The chapters\n\n```{chapter-list}\n```\n"
@@ -83,10 +82,10 @@ def api_pages(out: Path) -> dict[str, str]:
         body = "\n".join(chapter_page.api_section(out, projects[name], path) for path in headers)
         pages[f"api/{page}.md"] = f"# {title}\n\nThe headers of {{file}}`{folder}`.\n\n{body}"
         entries.append(page)
-    chapters = "\n".join(f"- [{c.number:02d} {chapter_page.title_of(c)}](/chapters/{c.name}/api.md)" for c in places.chapters())
+    chapters = [f"{c.number:02d} {chapter_page.title_of(c)} </chapters/{c.name}/api>" for c in places.chapters()]
     pages["api/index.md"] = (
         "# Reference\n\nEvery public class and function of what the chapters share, from the comments in the sources.\n"
-        + toctree(entries) + "\nEach chapter has a reference of its own:\n\n" + chapters + "\n")
+        + toctree(entries) + "\nEach chapter has a reference of its own:\n\n" + toctree(chapters))
     return pages
 
 

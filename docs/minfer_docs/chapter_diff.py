@@ -89,7 +89,7 @@ def unified_rows(diff: FileDiff) -> list[str]:
 
 def row(kind: str, numbers: list[tuple], code: str) -> str:
     (left, _), (right, sign) = numbers
-    return (f'<tr class="{kind}"><td class="no">{left}</td><td class="no">{right}</td>'
+    return (f'<tr class="{kind}"><td class="num">{left}</td><td class="num">{right}</td>'
             f'<td class="line" data-sign="{sign}"><code>{code or " "}</code></td></tr>')
 
 
@@ -113,12 +113,13 @@ def split_rows(diff: FileDiff) -> list[str]:
     return rows
 
 
-EMPTY_HALF = '<td class="no none"></td><td class="line none"></td>'
+SPLIT_COLUMNS = '<colgroup><col class="num"><col><col class="num"><col></colgroup>'
+EMPTY_HALF = '<td class="num none"></td><td class="line none"></td>'
 
 
 def half(kind: str, index: int, lines: list[str]) -> str:
     sign = {"del": "-", "ins": "+"}.get(kind, " ")
-    return (f'<td class="no {kind}">{index + 1}</td><td class="line {kind}" data-sign="{sign}">'
+    return (f'<td class="num {kind}">{index + 1}</td><td class="line {kind}" data-sign="{sign}">'
             f'<code>{lines[index] or " "}</code></td>')
 
 
@@ -126,8 +127,9 @@ def file_html(diff: FileDiff, opened: bool) -> str:
     added, removed = diff.counts()
     tables = "".join(
         f'<div class="diff-view {view} highlight" tabindex="0" role="region" aria-label="{escape(diff.name)}, {label}">'
-        f"<table><tbody>{''.join(rows)}</tbody></table></div>"
-        for view, label, rows in (("unified", "unified", unified_rows(diff)), ("split", "side by side", split_rows(diff))))
+        f"<table>{columns}<tbody>{''.join(rows)}</tbody></table></div>"
+        for view, label, columns, rows in (("unified", "unified", "", unified_rows(diff)),
+                                           ("split", "side by side", SPLIT_COLUMNS, split_rows(diff))))
     return (f'<details class="diff-file"{" open" if opened else ""}><summary><span class="name">{escape(diff.name)}</span> '
             f'<span class="added">+{added}</span> <span class="removed">−{removed}</span></summary>{tables}</details>')
 

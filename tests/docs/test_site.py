@@ -187,7 +187,11 @@ def test_a_chapter_has_all_its_parts(page, address, name):
     for part in ("prediction", "walk-through", "results", "what did not work", "reproduce", "exercises", "reference"):
         assert part in headings, f"{name}: no {part}"
     assert page.locator(".listing").count() > 0, f"{name}: no code"
-    assert page.locator("a[rel=next], a.next-page, a.prev-page").count() > 0
+    turned = [*page.locator("a.prev-page").all(), *page.locator("a.next-page").all()]
+    targets = [link.evaluate("element => element.pathname").lstrip("/") for link in turned]
+    at = chapters().index(name)
+    neighbours = [*chapters()[max(0, at - 1):at], *chapters()[at + 1:at + 2]]
+    assert set(neighbours) <= set(targets), f"{name}: previous and next are {targets}"
 
 
 def test_solutions_are_folded_until_asked_for(page, address):
