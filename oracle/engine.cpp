@@ -21,7 +21,9 @@ constexpr std::uint32_t kForceBatch = 16;
 }  // namespace
 
 OracleEngine::OracleEngine(const Model& model, const EngineOptions& options)
-    : n_tokens_(model.config().n_tokens),
+    : config_(model.config()),
+      weight_bytes_(model.bytes_per_token()),
+      n_tokens_(config_.n_tokens),
       context_(options.context),
       force_batch_(options.tchunk > 0 ? static_cast<std::uint32_t>(options.tchunk) : kForceBatch),
       pool_(options.threads),
@@ -31,6 +33,10 @@ OracleEngine::OracleEngine(const Model& model, const EngineOptions& options)
 std::string OracleEngine::describe() const {
   return "oracle (CPU, fp32, " + std::to_string(pool_.size()) +
          (pool_.size() == 1 ? " thread)" : " threads)");
+}
+
+std::uint64_t OracleEngine::bytes_per_token(std::uint32_t position) const {
+  return weight_bytes_ + 8 * (position + std::uint64_t{1}) * config_.n_layers * config_.d_kv();
 }
 
 bool OracleEngine::predict(std::size_t batch) {

@@ -23,12 +23,15 @@ class OracleEngine : public Engine {
   void prefill(Span<const Token> ids) override;
   std::uint32_t decode(std::uint32_t n, const TokenSink& sink) override;
   void force(Span<const Token> ids, const LogitsSink& sink) override;
+  std::uint64_t bytes_per_token(std::uint32_t position) const override;
   void set_probe(Probe probe) override { probe_ = std::move(probe); }
 
  private:
   /// The prediction after the last token of the last run. @return false: the probe stopped it
   bool predict(std::size_t batch);
 
+  ModelConfig config_;
+  std::uint64_t weight_bytes_;  ///< that a step reads
   std::uint32_t n_tokens_;
   std::uint32_t context_;
   std::uint32_t force_batch_;  ///< tokens that force() runs at a time

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,8 @@ class GpuEngine final : public Engine {
   void prefill(Span<const Token> ids) override;
   std::uint32_t decode(std::uint32_t n, const TokenSink& sink) override;
   void force(Span<const Token> ids, const LogitsSink& sink) override;
+  std::uint64_t bytes_per_token(std::uint32_t position) const override;
+  std::optional<StepCost> time_kernels(std::uint32_t passes) override;
 
  private:
   /// Takes the memory for weights and workspace, if there is enough for both.
@@ -110,6 +113,7 @@ class GpuEngine final : public Engine {
   ModelConfig config_;
   std::uint32_t context_ = 0;
   std::uint32_t position_ = 0;
+  std::uint64_t weight_bytes_ = 0;  ///< that a step reads
   Prediction prediction_;
   Stream stream_;
   DeviceWeights weights_;

@@ -10,6 +10,7 @@
 #include "cuda/allocate.h"
 #include "cuda/check.h"
 #include "cuda/device.h"
+#include "cuda/step_cost.h"
 #include "kernels.cuh"
 
 namespace minfer {
@@ -92,6 +93,38 @@ void check_memory(std::uint64_t needed, std::uint32_t context) {
                            mebibytes(available) + " (a smaller context needs less: -c)");
 }
 
+/// What the kernels of one step move. @param n positions, the step's included
+StepTraffic step_traffic(const DeviceWeights& weights, const ModelConfig& c, std::uint64_t n) {
+  const AttentionShape shape = {c.n_heads, c.n_kv_heads, c.head_dim, c.context_length};
+  StepTraffic t;
+  const Matrix& table = weights.token_embedding;
+  t.add(kernel_of_blocks("embed", table.type),
+        embed_traffic(row_bytes(table.type, table.cols), table.cols));
+  for (const LayerWeights& w : weights.layers) {
+    t.add("rmsnorm", rmsnorm_traffic(c.d_model), 2);
+    for (const Matrix* W : {&w.w_q, &w.w_k, &w.w_v, &w.w_o, &w.w_gate, &w.w_up, &w.w_down}) {
+      t.add("gemv_q4_0", gemv_q4_0_traffic(W->rows, W->cols));
+    }
+    t.add("quantize", quantize_traffic(c.d_model), 2);
+    t.add("quantize", quantize_traffic(c.d_q()));
+    t.add("quantize", quantize_traffic(c.d_ff));
+    t.add("add", add_traffic(c.d_q()));
+    t.add("add", add_traffic(c.d_kv()), 2);
+    t.add("add", add_traffic(c.d_model), 2);
+    t.add("rope", rope_traffic(c.n_heads, c.head_dim));
+    t.add("rope", rope_traffic(c.n_kv_heads, c.head_dim));
+    t.add("append_kv", append_kv_traffic(c.d_kv()));
+    t.add("attention", attention_traffic(shape, n));
+    t.add("swiglu", swiglu_traffic(c.d_ff));
+  }
+  t.add("advance", advance_traffic());
+  t.add("rmsnorm", rmsnorm_traffic(c.d_model));
+  const Matrix& head = weights.lm_head;
+  t.add(kernel_of_blocks("gemv", head.type), gemv_traffic(head.bytes(), head.rows, head.cols));
+  t.add("argmax", argmax_traffic(c.n_tokens));
+  return t;
+}
+
 }  // namespace
 
 EngineInfo engine_info() {
@@ -106,7 +139,7 @@ std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& opt
 }
 
 GpuEngine::GpuEngine(const Model& model, const EngineOptions& options)
-    : config_(model.config()), context_(options.context) {
+    : config_(model.config()), context_(options.context), weight_bytes_(model.bytes_per_token()) {
   check_head_dim(model);
   weights_.token_embedding = model.token_embedding();
   weights_.layers = model.layers();
@@ -217,6 +250,21 @@ void GpuEngine::force(Span<const Token> ids, const LogitsSink& sink) {
     to_host(logits.data(), work_.logits, logits.size());
     sink(position_ - 1, logits.data());
   }
+}
+
+std::uint64_t GpuEngine::bytes_per_token(std::uint32_t position) const {
+  return weight_bytes_ + 8 * (position + std::uint64_t{1}) * config_.n_layers * config_.d_kv();
+}
+
+std::optional<StepCost> GpuEngine::time_kernels(std::uint32_t passes) {
+  const std::uint32_t position = position_;
+  const StepTraffic traffic = step_traffic(weights_, config_, position + 1);
+  StepCost cost = time_step(stream_, passes, traffic, [&] {
+    forward();
+    predict();
+  });
+  truncate(position);
+  return cost;
 }
 
 void GpuEngine::forward() {

@@ -28,6 +28,11 @@ class Event {
   operator cudaEvent_t() const { return event_; }
 
   void record(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  /// Where `stream` is captured: becomes part of the graph, whose every launch records it anew,
+  /// with its time.
+  void record_in_graph(cudaStream_t stream) {
+    CUDA_CHECK(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal));
+  }
   void synchronize() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 
   /// Milliseconds from `begin` to this event, on the GPU's clock. Both must have been reached.

@@ -55,6 +55,27 @@ inline void check_launch(cudaError_t error, const void* kernel, dim3 grid, dim3 
                              cudaGetErrorName(error) + cuda_error_hint(error));
 }
 
+/// Is told of every launch that its thread makes while it lives; of two, the younger.
+class LaunchObserver {
+ public:
+  LaunchObserver() : outer_(std::exchange(active(), this)) {}
+  virtual ~LaunchObserver() { active() = outer_; }
+  LaunchObserver(const LaunchObserver&) = delete;
+  LaunchObserver& operator=(const LaunchObserver&) = delete;
+
+  /// Called right behind the launch of `kernel` on `stream`, so that what it issues there follows.
+  virtual void launched(const void* kernel, cudaStream_t stream) = 0;
+
+  /// This thread's; null where there is none.
+  static LaunchObserver*& active() {
+    thread_local LaunchObserver* observer = nullptr;
+    return observer;
+  }
+
+ private:
+  LaunchObserver* outer_;
+};
+
 /// Lets `kernel` use `shared_bytes` of dynamic shared memory, if that is more than it may by
 /// default.
 template <class... P>
@@ -70,7 +91,8 @@ void allow_shared_bytes(void (*kernel)(P...), std::size_t shared_bytes) {
                         " bytes of dynamic shared memory asked for; this GPU has " +
                         std::to_string(limit) + " for a block");
   }
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared_bytes)));
 }
 
@@ -89,7 +111,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   kernel<<<grid, block, shared_bytes, stream>>>(static_cast<P>(std::forward<A>(args))...);
   const cudaError_t error = cudaGetLastError();
 #endif
-  check_launch(error, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes);
+  const void* address = reinterpret_cast<const void*>(kernel);
+  check_launch(error, address, grid, block, shared_bytes);
+  if (LaunchObserver* observer = LaunchObserver::active()) observer->launched(address, stream);
 }
 
 /// How many CTAs of `kernel` the GPU can run at once: the largest cooperative grid.
@@ -134,6 +158,7 @@ void launch_cooperative(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t
       values);
 #endif
   check_launch(error, address, grid, block, shared_bytes);
+  if (LaunchObserver* observer = LaunchObserver::active()) observer->launched(address, stream);
 }
 
 }  // namespace minfer

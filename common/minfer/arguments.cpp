@@ -283,6 +283,9 @@ void add_bench(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
           "md: a table; jsonl: a JSON object a test, with its samples in order [md]")
       ->check(CLI::IsMember({"md", "jsonl"}))
       ->type_name("md|jsonl");
+  bench.add_flag(
+      "--breakdown", plan.breakdown,
+      "after each decode test, the step in its middle kernel by kernel, from CUDA events");
   bench.add_flag("--stream", plan.stream,
                  "read the CPU's memory instead: the most that a CPU engine could do");
   add_loading(bench, arguments);

@@ -40,6 +40,12 @@ double stream_gb_per_s(double nanoseconds) {
   return static_cast<double>(kStreamBytes) / nanoseconds;
 }
 
+std::string number(double value, const char* format = "%.6g") {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
 std::string joined(const std::vector<std::int64_t>& samples) {
   std::string text;
   for (const std::int64_t sample : samples) {
@@ -48,10 +54,14 @@ std::string joined(const std::vector<std::int64_t>& samples) {
   return text;
 }
 
-std::string number(double value, const char* format = "%.6g") {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
+std::string joined(const std::vector<double>& samples) {
+  std::string text;
+  for (const double sample : samples) text += (text.empty() ? "" : ", ") + number(sample, "%.3f");
   return text;
+}
+
+double median_ns(const std::vector<std::int64_t>& samples) {
+  return median({samples.begin(), samples.end()});
 }
 
 std::string file_name(const std::string& path) {
@@ -71,9 +81,50 @@ struct Subject {
   }
 };
 
+std::string breakdown_json(const StepCost& cost, std::uint32_t position) {
+  std::string kernels;
+  for (const KernelCost& kernel : cost.kernels) {
+    kernels += (kernels.empty() ? "" : ", ") + std::string("{\"kernel\": ") +
+               json_string(kernel.kernel) + ", \"launches\": " + std::to_string(kernel.launches) +
+               ", \"bytes\": " + std::to_string(kernel.bytes) + ", \"us\": [" + joined(kernel.us) +
+               "]}";
+  }
+  return "{\"position\": " + std::to_string(position) + ", \"empty_us\": [" +
+         joined(cost.empty_us) + "], \"kernels\": [" + kernels + "]}";
+}
+
+/// The step by kernel as a table, what is idle in its last row.
+std::string breakdown_table(const StepCost& cost, double step_us) {
+  std::string text =
+      "\n| kernel | launches | us | of the step | MB | GB/s |\n"
+      "|---|---:|---:|---:|---:|---:|\n";
+  double busy = 0, events = 0;
+  std::uint32_t launches = 0;
+  const auto row = [&](const std::string& name, std::uint32_t n, double us,
+                       const std::string& rest) {
+    text += "| " + name + " | " + std::to_string(n) + " | " + number(us, "%.1f") + " | " +
+            number(100 * us / step_us, "%.1f") + " % | " + rest + " |\n";
+  };
+  for (const KernelCost& kernel : cost.kernels) {
+    const double us = kernel_us(cost, kernel);
+    const auto bytes = static_cast<double>(kernel.bytes);
+    row(kernel.kernel, kernel.launches, us,
+        number(bytes / 1e6, "%.3f") + " | " + (us > 0 ? number(bytes / us / 1e3, "%.1f") : ""));
+    busy += us;
+    events += median(kernel.us);
+    launches += kernel.launches;
+  }
+  row("idle: launches, and the host", launches, step_us - busy, " | ");
+  row("the step", launches, step_us, " | ");
+  return text + "\nWith an event behind each kernel the step takes " + number(events, "%.1f") +
+         " us. An empty kernel takes " + number(empty_kernel_us(cost), "%.2f") +
+         " us so, which is taken off each launch.\n\n";
+}
+
 std::string json_line(const Subject& s, const BenchTest& test,
-                      const std::vector<std::int64_t>& samples) {
-  const double middle = median(samples);
+                      const std::vector<std::int64_t>& samples,
+                      const std::optional<StepCost>& cost) {
+  const double middle = median_ns(samples);
   return "{\"test\": " + json_string(test.name()) +
          ", \"n_prompt\": " + std::to_string(test.n_prompt) +
          ", \"n_gen\": " + std::to_string(test.n_gen) +
@@ -82,21 +133,24 @@ std::string json_line(const Subject& s, const BenchTest& test,
          ", \"description\": " + json_string(s.engine.describe()) +
          ", \"model_file\": " + json_string(file_name(s.arguments.model)) +
          ", \"weights\": " + json_string(s.model.describe()) +
-         ", \"bytes_per_token\": " + std::to_string(s.model.bytes_per_token()) +
+         ", \"bytes_per_token\": " + number(mean_bytes_per_token(s.engine, test), "%.0f") +
          ", \"context\": " + std::to_string(s.engine.context()) +
          ", \"peak_resident_bytes\": " + std::to_string(peak_resident_bytes()) +
          ", \"samples_ns\": [" + joined(samples) + "]" +
          ", \"median_ns\": " + number(middle, "%.1f") +
-         ", \"median_ts\": " + number(tokens_per_second(test, middle)) + "}\n";
+         ", \"median_ts\": " + number(tokens_per_second(test, middle)) +
+         (cost ? ", \"breakdown\": " + breakdown_json(*cost, test.middle()) : "") + "}\n";
 }
 
 std::string table_row(const Subject& s, const BenchTest& test,
-                      const std::vector<std::int64_t>& samples) {
-  const double ts = tokens_per_second(test, median(samples));
+                      const std::vector<std::int64_t>& samples,
+                      const std::optional<StepCost>& cost) {
+  const double ts = tokens_per_second(test, median_ns(samples));
   // Only decoding reads all weights once for every token.
-  const double gb_per_s = ts * static_cast<double>(s.model.bytes_per_token()) / 1e9;
+  const double gb_per_s = ts * mean_bytes_per_token(s.engine, test) / 1e9;
   return "| " + s.info.name + " | " + file_name(s.arguments.model) + " | " + test.name() + " | " +
-         number(ts, "%.2f") + " | " + (test.n_gen > 0 ? number(gb_per_s, "%.1f") : "") + " |\n";
+         number(ts, "%.2f") + " | " + (test.n_gen > 0 ? number(gb_per_s, "%.1f") : "") + " |\n" +
+         (cost ? breakdown_table(*cost, 1e6 / ts) : "");
 }
 
 /// Warms up and takes a test's samples. @return none when Ctrl-C stopped it
@@ -122,7 +176,8 @@ std::optional<std::vector<std::int64_t>> take_samples(const Subject& s, const Be
 std::uint32_t wanted_context(const Arguments& arguments, const Model& model) {
   std::uint32_t needed = 0;
   for (const BenchTest& test : bench_tests(arguments.bench)) {
-    needed = std::max(needed, test.positions());
+    const bool apart = arguments.bench.breakdown && test.n_gen > 0;
+    needed = std::max(needed, test.positions() + (apart ? kBreakdownPasses + 1 : 0));
   }
   const std::uint32_t limit = model.config().context_length;
   const std::uint32_t context = arguments.context.value_or(needed);
@@ -140,7 +195,7 @@ int run_stream(const Arguments& arguments, const EngineInfo& info) {
                kStreamBytes >> 20, plan.repetitions);
   const std::vector<std::int64_t> samples =
       time_memory_reads(kStreamBytes, arguments.engine.threads, plan.repetitions);
-  const double gb_per_s = stream_gb_per_s(median(samples));
+  const double gb_per_s = stream_gb_per_s(median_ns(samples));
   write_output(plan.json ? "{\"test\": \"stream\", \"bytes\": " + std::to_string(kStreamBytes) +
                                ", \"samples_ns\": [" + joined(samples) +
                                "], \"median_gb_per_s\": " + number(gb_per_s) + "}\n"
@@ -152,7 +207,7 @@ int run_stream(const Arguments& arguments, const EngineInfo& info) {
 
 std::uint32_t BenchTest::positions() const {
   // A decode test needs a prediction to start from, and its last step's token a place.
-  return n_gen > 0 ? std::max(depth, 1U) + n_gen : depth + n_prompt;
+  return first() + tokens();
 }
 
 std::string BenchTest::name() const {
@@ -185,7 +240,7 @@ std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens) {
 }
 
 std::optional<std::int64_t> BenchRunner::run(const BenchTest& test) {
-  const std::uint32_t before = test.n_gen > 0 ? std::max(test.depth, 1U) : test.depth;
+  const std::uint32_t before = test.first();
   const std::vector<Token> ids = bench_tokens(before + test.n_prompt, n_tokens_);
   if (!go_to(before)) return std::nullopt;
   const std::int64_t start = nanoseconds_now();
@@ -196,6 +251,13 @@ std::optional<std::int64_t> BenchRunner::run(const BenchTest& test) {
   // The first token was predicted already, so n + 1 tokens take n steps.
   if (!decode(test.n_gen + 1)) return std::nullopt;
   return nanoseconds_now() - start;
+}
+
+std::optional<StepCost> BenchRunner::time_kernels(const BenchTest& test) {
+  if (!go_to(test.middle())) return std::nullopt;
+  std::optional<StepCost> cost = engine_.time_kernels(kBreakdownPasses);
+  if (!cost) throw UsageError("--breakdown: " + engine_.describe() + " has no kernels to time");
+  return cost;
 }
 
 bool BenchRunner::go_to(std::uint32_t position) {
@@ -224,11 +286,27 @@ bool BenchRunner::decode(std::uint32_t n) {
   return true;
 }
 
-double median(std::vector<std::int64_t> samples) {
+double mean_bytes_per_token(const Engine& engine, const BenchTest& test) {
+  double sum = 0;
+  for (std::uint32_t i = 0; i < test.tokens(); ++i) {
+    sum += static_cast<double>(engine.bytes_per_token(test.first() + i));
+  }
+  return sum / test.tokens();
+}
+
+double empty_kernel_us(const StepCost& cost) {
+  return median(cost.empty_us);
+}
+
+double kernel_us(const StepCost& cost, const KernelCost& kernel) {
+  return std::max(0.0, median(kernel.us) - kernel.launches * empty_kernel_us(cost));
+}
+
+double median(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   const std::size_t half = samples.size() / 2;
-  if (samples.size() % 2 == 1) return static_cast<double>(samples[half]);
-  return (static_cast<double>(samples[half - 1]) + static_cast<double>(samples[half])) / 2;
+  if (samples.size() % 2 == 1) return samples[half];
+  return (samples[half - 1] + samples[half]) / 2;
 }
 
 std::string json_string(const std::string& text) {
@@ -270,8 +348,14 @@ int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory 
   for (const BenchTest& test : bench_tests(arguments.bench)) {
     const std::optional<std::vector<std::int64_t>> samples = take_samples(subject, test);
     if (!samples) return kInterrupted;
-    write_output(arguments.bench.json ? json_line(subject, test, *samples)
-                                      : table_row(subject, test, *samples));
+    std::optional<StepCost> cost;
+    if (arguments.bench.breakdown && test.n_gen > 0) {
+      subject.say(test.name() + ": timing the kernels of a step");
+      cost = runner.time_kernels(test);
+      if (!cost) return kInterrupted;
+    }
+    write_output(arguments.bench.json ? json_line(subject, test, *samples, cost)
+                                      : table_row(subject, test, *samples, cost));
   }
   return kDone;
 }

@@ -23,6 +23,7 @@ struct BenchPlan {
   std::uint32_t repetitions = 5;                ///< -r
   bool warm_up = true;                          ///< run once, untimed, before the samples
   bool json = false;                            ///< one JSON object a test, else a table
+  bool breakdown = false;                       ///< after a decode test, its step by kernel
   bool stream = false;                          ///< measure the CPU's memory instead of an engine
 };
 
@@ -35,6 +36,10 @@ struct BenchTest {
   std::uint32_t tokens() const { return n_prompt + n_gen; }
   /// The positions of context that it needs.
   std::uint32_t positions() const;
+  /// The position of its first token: a decode test starts from the prediction of one before.
+  std::uint32_t first() const { return n_gen > 0 && depth == 0 ? 1 : depth; }
+  /// The position where time_kernels() takes a step of a decode test apart.
+  std::uint32_t middle() const { return first() + n_gen / 2; }
   /// llama-bench's name: "pp512", "tg128", "tg128 @ d1024".
   std::string name() const;
 };
@@ -46,6 +51,18 @@ std::vector<BenchTest> bench_tests(const BenchPlan& plan);
 /// upper half of x_i, modulo n_tokens, with x_0 = 1 and x_(i+1) = 6364136223846793005 x_i +
 /// 1442695040888963407 modulo 2^64 (Knuth's MMIX generator).
 std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens);
+
+/// How often a step is taken apart.
+inline constexpr std::uint32_t kBreakdownPasses = 15;
+
+/// What a step of a decode test reads, averaged over the test's positions.
+/// @see Engine::bytes_per_token
+double mean_bytes_per_token(const Engine& engine, const BenchTest& test);
+
+/// Microseconds of one launch of an empty kernel, and of a kernel's launches beyond as many empty
+/// ones: medians of the passes, never below zero.
+double empty_kernel_us(const StepCost& cost);
+double kernel_us(const StepCost& cost, const KernelCost& kernel);
 
 /// Runs tests on an engine. The tokens before a test's clock starts are read once: what an earlier
 /// run left of them in the KV cache is kept, which gives the same bits.
@@ -61,6 +78,12 @@ class BenchRunner {
   /// @throws std::runtime_error when the engine made fewer tokens than asked for
   std::optional<std::int64_t> run(const BenchTest& test);
 
+  /// The step in the middle of a decode test, kernel by kernel. It needs kBreakdownPasses + 1
+  /// positions of context behind the test's.
+  /// @return none when Ctrl-C stopped it
+  /// @throws UsageError when the engine has no kernels
+  std::optional<StepCost> time_kernels(const BenchTest& test);
+
  private:
   /// Brings the engine to `position`, its prediction there read. @return whether Ctrl-C let it
   bool go_to(std::uint32_t position);
@@ -74,7 +97,7 @@ class BenchRunner {
 };
 
 /// The middle value, or the mean of the two in the middle. @pre samples not empty
-double median(std::vector<std::int64_t> samples);
+double median(std::vector<double> samples);
 
 /// A text as a JSON string, with its quotes; what is not ASCII passes as it is.
 std::string json_string(const std::string& text);

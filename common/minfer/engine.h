@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,21 @@ struct Intermediate {
 /// Gets the intermediates of a pass in order; the pass goes on while it returns true.
 using Probe = std::function<bool(const Intermediate&)>;
 
+/// What the launches of one kernel cost in a decode step.
+struct KernelCost {
+  std::string kernel;          ///< "rmsnorm", "gemv<Q4_0>"
+  std::uint32_t launches = 0;  ///< a step
+  std::uint64_t bytes = 0;     ///< what they move at least: the kernel's traffic function
+  /// Microseconds of all its launches, a value a pass; each from the event before it to its own.
+  std::vector<double> us;
+};
+
+/// A decode step, kernel by kernel.
+struct StepCost {
+  std::vector<KernelCost> kernels;  ///< in the order of their first launches
+  std::vector<double> empty_us;     ///< a launch of an empty kernel, timed alike, a value a pass
+};
+
 /// One sequence, decoded greedily: what every chapter implements and the command line drives.
 ///
 /// The engine holds a position (how many tokens its KV cache has) and, once a token was consumed,
@@ -79,6 +95,13 @@ class Engine {
   /// Consumes ids whatever the engine would have said (teacher forcing), handing over the logits
   /// of every position. Same bits as the same tokens one by one.
   virtual void force(Span<const Token> ids, const LogitsSink& sink) = 0;
+
+  /// Bytes of weights and of KV cache that the step at `position` reads, as they lie in memory.
+  virtual std::uint64_t bytes_per_token(std::uint32_t position) const = 0;
+  /// Times the decode step at position(), where everything is afterwards as it was.
+  /// @return none where an engine has no kernels
+  /// @pre position() > 0, position() + passes < context()
+  virtual std::optional<StepCost> time_kernels(std::uint32_t /*passes*/) { return std::nullopt; }
 
   /// Shows the intermediates of every pass that follows; an empty probe ends that. A call whose
   /// probe stopped a pass leaves position() where it was. Engines that can't show any ignore it,

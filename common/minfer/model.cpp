@@ -366,7 +366,8 @@ void Model::requantize_matrices() {
 
 std::uint64_t Model::bytes_per_token() const {
   const std::uint64_t floats_per_layer = 2 * config_.d_model + config_.d_q() + 2 * config_.d_kv();
-  std::uint64_t bytes = lm_head_.bytes() + config_.d_model * sizeof(float);
+  std::uint64_t bytes =
+      config_.n_tokens * row_bytes(lm_head_.type, lm_head_.cols) + config_.d_model * sizeof(float);
   for (const LayerWeights& layer : layers_) {
     bytes += floats_per_layer * sizeof(float);
     for_each_matrix(layer, [&](const Matrix& m) { bytes += m.bytes(); });

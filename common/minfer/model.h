@@ -81,7 +81,8 @@ class Model {
   const Matrix& lm_head() const { return lm_head_; }         ///< [n_vocab, d_model]
   /// The lm_head is the token embedding itself, since the file has none of its own.
   bool tied() const { return lm_head_.data == token_embedding_.data; }
-  /// Bytes of weights that one decode step reads: all layers, norms, biases, and the lm_head.
+  /// Bytes of weights that one decode step reads: all layers, norms, biases, and the lm_head's rows
+  /// of real tokens.
   std::uint64_t bytes_per_token() const;
   /// "Q4_0 layers, Q6_K head; requantized: 6 Q4_1 matrices": for one line on standard error.
   std::string describe() const;

@@ -4,6 +4,7 @@
 #include <minfer/bench.h>
 
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -44,7 +45,18 @@ class CountingEngine : public Engine {
     return n;
   }
   void force(Span<const Token>, const LogitsSink&) override {}
+  std::uint64_t bytes_per_token(std::uint32_t position) const override {
+    return 1000 + 10 * position;
+  }
 
+  std::optional<StepCost> time_kernels(std::uint32_t passes) override {
+    if (!has_kernels) return std::nullopt;
+    timed_at = position_;
+    return StepCost{{{"add", 2, 100, std::vector<double>(passes, 9)}}, {2}};
+  }
+
+  bool has_kernels = true;
+  std::uint32_t timed_at = 0;
   std::vector<std::vector<Token>> prefills;
   std::uint32_t steps = 0;
 
@@ -57,6 +69,31 @@ class CountingEngine : public Engine {
   std::chrono::milliseconds step_;
   std::uint32_t position_ = 0;
 };
+
+TEST_CASE("a step is taken apart in the middle of its test") {
+  CountingEngine engine(100);
+  BenchRunner runner(engine, kTokens);
+  REQUIRE(runner.time_kernels({0, 8, 0}));
+  CHECK(engine.timed_at == 5);  // steps of this test consume positions 1 to 8
+  const std::optional<StepCost> cost = runner.time_kernels({0, 8, 20});
+  CHECK(engine.timed_at == 24);
+  CHECK(cost->kernels[0].us.size() == kBreakdownPasses);
+  engine.has_kernels = false;
+  CHECK_THROWS_WITH(runner.time_kernels({0, 8, 0}), "--breakdown: counting has no kernels to time");
+}
+
+TEST_CASE("a kernel's time is what it takes beyond empty ones") {
+  const StepCost cost{{{"add", 2, 0, {9, 1, 8}}, {"rope", 1, 0, {1}}}, {3, 2, 2}};
+  CHECK(empty_kernel_us(cost) == 2.0);
+  CHECK(kernel_us(cost, cost.kernels[0]) == 4.0);
+  CHECK(kernel_us(cost, cost.kernels[1]) == 0.0);
+}
+
+TEST_CASE("what a test's step reads is the mean of its positions") {
+  const CountingEngine engine(100);
+  CHECK(mean_bytes_per_token(engine, {0, 4, 0}) == 1025.0);   // positions 1 to 4
+  CHECK(mean_bytes_per_token(engine, {0, 3, 20}) == 1210.0);  // 20 to 22
+}
 
 TEST_CASE("tests have llama-bench's names and order") {
   BenchPlan plan;

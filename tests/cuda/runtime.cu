@@ -3,6 +3,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/ptx.h"
+#include "cuda/step_cost.h"
 
 namespace minfer::features {
 namespace {
@@ -44,6 +45,18 @@ void advance_by(int* value, dim3 grid, dim3 block, std::size_t shared_bytes, boo
   } else {
     launch(advance_kernel, grid, block, shared_bytes, nullptr, value, 1);
   }
+}
+
+StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launches,
+                             std::uint32_t passes, cudaStream_t stream) {
+  StepTraffic traffic;
+  traffic.add("features::advance_kernel", 8, launches);
+  traffic.add("features::scale_and_add_kernel", 8 * static_cast<std::uint64_t>(n));
+  return time_step(stream, passes, traffic, [&] {
+    advance(value, 1, stream);
+    scale_and_add(data, n, 1.0f, 0.0f, stream);
+    advance(value, 1, stream);
+  });
 }
 
 }  // namespace minfer::features

@@ -3,6 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
+#include <minfer/engine.h>
+
 namespace minfer::features {
 
 /// data[i] = data[i] * factor + add for i < n.
@@ -13,5 +17,10 @@ void advance(int* value, int amount, cudaStream_t stream);
 void fill_ring(unsigned* ring, unsigned* count, unsigned n, cudaStream_t stream);
 /// advance() in a grid and with blocks of any size, for launches that are refused.
 void advance_by(int* value, dim3 grid, dim3 block, std::size_t shared_bytes, bool cooperative);
+
+/// Times a step of three launches: scale_and_add() on n values between two of advance().
+/// @param launches  of advance(), as the step's traffic has them
+StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launches,
+                             std::uint32_t passes, cudaStream_t stream);
 
 }  // namespace minfer::features

@@ -154,6 +154,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  if (flags != cudaEventRecordExternal) return cudaEventRecord(event, stream);
+  // Part of the graph: recorded at each of its launches.
+  return minfer::emulator::issue(stream, [event] { cudaEventRecord(event, nullptr); });
+}
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return remember(event->capture.expired() ? cudaSuccess : cudaErrorStreamCaptureUnsupported);
 }
