@@ -10,6 +10,7 @@
 
 #include <minfer/arguments.h>
 #include <minfer/bandwidth.h>
+#include <minfer/build_facts.h>
 #include <minfer/cli.h>
 #include <minfer/model.h>
 #include <minfer/span.h>
@@ -81,6 +82,14 @@ struct Subject {
   }
 };
 
+std::string build_json() {
+  std::string facts;
+  for (const auto& [name, value] : build_facts()) {
+    facts += (facts.empty() ? "" : ", ") + json_string(name) + ": " + json_string(value);
+  }
+  return "{" + facts + "}";
+}
+
 std::string breakdown_json(const StepCost& cost, std::uint32_t position) {
   std::string kernels;
   for (const KernelCost& kernel : cost.kernels) {
@@ -130,7 +139,7 @@ std::string json_line(const Subject& s, const BenchTest& test,
          ", \"n_gen\": " + std::to_string(test.n_gen) +
          ", \"n_depth\": " + std::to_string(test.depth) +
          ", \"engine\": " + json_string(s.info.name) +
-         ", \"description\": " + json_string(s.engine.describe()) +
+         ", \"description\": " + json_string(s.engine.describe()) + ", \"build\": " + build_json() +
          ", \"model_file\": " + json_string(file_name(s.arguments.model)) +
          ", \"weights\": " + json_string(s.model.describe()) +
          ", \"bytes_per_token\": " + number(mean_bytes_per_token(s.engine, test), "%.0f") +
