@@ -7,7 +7,7 @@ A table stands between <!-- table: NAME --> and <!-- /table -->; nobody writes t
 examples:
   tools/render_tables.py
   tools/render_tables.py --check        changes nothing; exit status 1 where a table is not as the records are
-  tools/render_tables.py --plot docs/figures
+  tools/render_tables.py --plot         and the ladder's pictures, in docs/figures
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="render_tables.py", description=summary, epilog=details,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, and fail where a table would change")
-    parser.add_argument("--plot", type=Path, metavar="DIR", help="draw the ladders there as well, as SVG and PNG")
+    parser.add_argument("--plot", type=Path, nargs="?", const=ROOT / readme.FIGURES, metavar="DIR",
+                        help="draw the ladders as well, as SVG and PNG (default: docs/figures; needs matplotlib)")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     try:

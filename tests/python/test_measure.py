@@ -12,7 +12,7 @@ import pytest
 
 from minfer_tools import synthetic
 from minfer_tools.errors import Failure
-from minfer_tools.measure import correctness, jetson, llama, machine, programs, records, statistics, tables
+from minfer_tools.measure import breakdown, correctness, jetson, llama, machine, programs, records, sitting, statistics, tables
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -160,10 +160,9 @@ def record(**changes) -> dict:
         "power": {"mode": None, "clocks_locked": None, "gpu_mhz": 1980.0, "memory_mhz": 3201.0, "temperature_c": 31.0,
                   "watts": 76.5, "reference": False},
         "engine": "dp4a", "description": "dp4a (a GPU)", "options": {},
-        "model": {"name": "tiny", "file": "tiny.gguf", "bytes": 10, "sha256": "0" * 64, "weights": "Q4_0",
-                  "bytes_per_token": 500_000_000},
+        "model": {"name": "tiny", "file": "tiny.gguf", "bytes": 10, "sha256": "0" * 64, "weights": "Q4_0"},
         "correctness": None, "turns": 2, "peak_resident_bytes": 1,
-        "tests": [{"test": "tg10", "n_prompt": 0, "n_gen": 10, "n_depth": 0,
+        "tests": [{"test": "tg10", "n_prompt": 0, "n_gen": 10, "n_depth": 0, "bytes_per_token": 500_000_000,
                    "samples_ns": [50_000_000, 100_000_000, 200_000_000]}],
         "invocation": "dp4a bench",
     }
@@ -182,6 +181,136 @@ def test_a_result_is_told_in_gb_per_s_and_of_the_roofline():
     assert "| 05-dp4a | dp4a | tiny | tg10 | 100.0 | 50.0 | 50.0 % |" in tables.sitting_table([record()])
 
 
+def test_a_prompt_and_an_engine_that_does_not_say_have_no_gb_per_s():
+    found = record()
+    found["runs"][0]["tests"][0]["bytes_per_token"] = None
+    assert (records.results(found)[0].gb_per_s, records.results(found)[0].share) == (None, None)
+    tests: dict = {}
+    programs.add_samples(tests, [
+        {"test": "pp4", "n_prompt": 4, "n_gen": 0, "n_depth": 0, "bytes_per_token": 7, "samples_ns": [1]},
+        {"test": "tg4", "n_prompt": 0, "n_gen": 4, "n_depth": 0, "bytes_per_token": 8, "samples_ns": [1]}])
+    assert [test.bytes_per_token for test in tests.values()] == [None, 8]
+
+
+# --- a step by kernel
+
+
+BREAKDOWN = {"position": 5, "empty_us": [3.0, 2.0, 2.0], "kernels": [
+    {"kernel": "gemv<Q4_0>", "launches": 10, "bytes": 400_000_000, "us": [4020.0, 4021.0, 9000.0]},
+    {"kernel": "advance", "launches": 1, "bytes": 8, "us": [1.0, 1.0, 1.0]}]}
+
+
+def taken_apart(**changes) -> dict:
+    found = record()
+    found["runs"][0]["tests"][0] |= {"breakdown": {**BREAKDOWN, **changes}}
+    VALIDATOR.validate(found)
+    return found
+
+
+def test_a_kernels_time_is_what_it_takes_beyond_an_empty_one():
+    result, = records.results(taken_apart())
+    step = breakdown.Breakdown.of(result)
+    assert (step.step_us, step.empty_us, step.events_us, step.launches) == (10_000.0, 2.0, 4022.0, 11)
+    gemv, advance = step.kernels
+    assert (gemv.us, gemv.gb_per_s) == (4001.0, pytest.approx(400e6 / 4001 / 1e3))
+    assert (advance.us, advance.gb_per_s) == (0.0, None)  # never less than nothing
+    assert step.idle_us == 10_000 - 4001
+    assert breakdown.Breakdown.of(records.results(record())[0]) is None
+
+
+def test_a_step_is_shown_by_kernel_with_what_is_idle():
+    text = tables.sitting_table([taken_apart()])
+    assert "| gemv<Q4_0> | 10 | 4001.0 | 40.0 % | 400.000 | 100.0 |" in text
+    assert "| idle: launches, and the host | 11 | 5999.0 | 60.0 % |  |  |" in text
+    assert "the step takes 4022.0 us instead of 10000.0" in text
+    assert "kernel" not in tables.sitting_table([record()])
+    line = json.loads(tables.sitting_table([taken_apart()], "jsonl"))["breakdown"]
+    assert line["idle_us"] == 5999.0
+    assert [(kernel["kernel"], kernel["launches"], kernel["bytes"]) for kernel in line["kernels"]] == [
+        ("gemv<Q4_0>", 10, 400_000_000), ("advance", 1, 8)]
+    assert line["kernels"][0]["of_step"] == pytest.approx(0.4001)
+
+
+@pytest.mark.parametrize("changes", [{"kernels": []}, {"empty_us": []}, {"position": 0}])
+def test_a_breakdown_without_its_parts_is_no_record(changes):
+    with pytest.raises(jsonschema.ValidationError):
+        taken_apart(**changes)
+
+
+def test_a_prompt_has_no_breakdown():
+    found = taken_apart()
+    found["runs"][0]["tests"][0] |= {"test": "pp10", "n_prompt": 10, "n_gen": 0}
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(found)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_kernels_are_timed_in_a_run_of_their_own_after_all_turns(tmp_path):
+    """A program that says what it was asked for, in what it prints."""
+    calls = tmp_path / "calls"
+    program = script(tmp_path / "dp4a", f"""
+import json, sys
+open({str(calls)!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
+words = sys.argv
+apart = "--breakdown" in words
+line = {{"n_prompt": 0, "n_gen": 10, "n_depth": 0, "test": "tg10", "samples_ns": [7 if apart else 5], "weights": "Q4_0",
+        "description": "dp4a (here)", "bytes_per_token": 9, "peak_resident_bytes": 1, "build": {{"nvcc": "NVIDIA 13.0"}}}}
+if apart: line["breakdown"] = {BREAKDOWN!r}
+print(json.dumps(line))
+""")
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    options = sitting.Options(programs.Plan("512", "10", "0", 3), turns=2, check_cases=0, breakdown=True, commit="abc")
+    taken = sitting.take([sitting.Subject("05-dp4a", program, True)], [sitting.NamedModel("m", model)], {}, options)
+    first, second, apart = calls.read_text().splitlines()
+    assert first == second and "--breakdown" not in first
+    assert apart.endswith("-p 0 -n 10 -d 0 -r 1 -o jsonl --breakdown")
+    described = record()["machine"]
+    found, = sitting.to_records(taken, described, None, options)
+    VALIDATOR.validate(found)
+    run, = found["runs"]
+    assert run["build"] == {"nvcc": "NVIDIA 13.0"}
+    assert run["tests"] == [{"test": "tg10", "n_prompt": 0, "n_gen": 10, "n_depth": 0, "bytes_per_token": 9,
+                             "samples_ns": [5, 5], "breakdown": BREAKDOWN}]
+
+
+def test_llama_cpps_version_is_what_its_build_wrote_beside_it(tmp_path):
+    line = {"n_prompt": 0, "n_gen": 10, "n_depth": 0, "samples_ns": [5], "build_commit": "unknown", "backends": "CUDA"}
+    script(tmp_path / "llama-bench", f"print({json.dumps(json.dumps(line))})")
+    peer = llama.Peer(tmp_path, Path("m.gguf"), "stock", 0)
+
+    def described() -> sitting.Measured:
+        measured = sitting.Measured("00-roofline", sitting.NamedModel("m", Path("m.gguf")), "llama.cpp", {}, "")
+        sitting.measure_peer(peer, measured, sitting.Options(programs.Plan()))
+        return measured
+
+    assert (described().description, described().build) == ("llama.cpp unknown, CUDA", {})
+    facts = {"llama.cpp": "of llama-cpp-python 0.3.36", "compiler": "GNU 12.2.0"}
+    (tmp_path / llama.BUILD_FILE).write_text(json.dumps(facts))
+    assert (described().description, described().build) == ("llama.cpp of llama-cpp-python 0.3.36, CUDA", facts)
+
+
+def test_how_llama_cpp_was_built_is_told_without_a_path_of_this_machine(tmp_path):
+    for language, version in (("CXX", "12.2.0"), ("CUDA", "13.0.88")):
+        file = tmp_path / "CMakeFiles" / "3.25" / f"CMake{language}Compiler.cmake"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        kind = {"CXX": "GNU", "CUDA": "NVIDIA"}[language]
+        file.write_text(f'set(CMAKE_{language}_COMPILER_ID "{kind}")\nset(CMAKE_{language}_COMPILER_VERSION "{version}")\n')
+    done = subprocess.run([sys.executable, ROOT / "tools" / "llama_build_facts.py", tmp_path, "of a package", "-G", "Ninja",
+                           "-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90", f"-DCMAKE_project_INCLUDE={tmp_path}/x.cmake"],
+                          capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"llama.cpp": "of a package", "compiler": "GNU 12.2.0", "nvcc": "NVIDIA 13.0.88",
+                                       "GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": "90"}
+
+
+# --- other machines
+
+
 def test_a_board_has_tokens_per_joule():
     board = record()
     board["machine"]["l4t"] = "36.4.3"
@@ -193,7 +322,7 @@ def test_a_cpu_engines_memory_is_told_against_the_file():
     assert tables.memory_lines([record(peak_resident_bytes=13)]) == []
     cpu = record(peak_resident_bytes=13)
     cpu["machine"]["bandwidth_of"] = "cpu"
-    assert tables.memory_lines([cpu]) == ["dp4a, tiny: 0 MB resident at most, 1.30 times the file"]
+    assert tables.memory_lines([cpu]) == ["dp4a, tiny: resident at most: 0 MB, 1.30 times the file"]
 
 
 def test_other_forms_keep_every_sample_in_order():
@@ -217,7 +346,7 @@ def test_writing_again_replaces_the_same_run_and_keeps_the_others(tmp_path):
 
 
 def test_another_sitting_keeps_the_tests_that_it_did_not_take(tmp_path):
-    shallow, deep = ({"test": name, "n_prompt": 0, "n_gen": 10, "n_depth": depth, "samples_ns": [1]}
+    shallow, deep = ({"test": name, "n_prompt": 0, "n_gen": 10, "n_depth": depth, "bytes_per_token": 1, "samples_ns": [1]}
                      for name, depth in (("tg10", 0), ("tg10 @ d5", 5)))
     records.write(tmp_path, record(tests=[shallow, deep]))
     again = {**deep, "samples_ns": [2]}
@@ -256,6 +385,9 @@ def test_a_sitting_is_measured_and_recorded(tmp_path):
     assert all(len(test["samples_ns"]) == 6 for test in run["tests"])
     assert run["source"] == {"commit": "abc", "dirty": None}
     assert run["correctness"] is None  # no reference has this model
+    assert {"CMAKE_BUILD_TYPE", "compiler"} <= run["build"].keys()  # by the program itself
+    assert [bool(test["bytes_per_token"]) for test in run["tests"]] == [False, True, False, True]
+    assert run["tests"][1]["bytes_per_token"] < run["tests"][3]["bytes_per_token"]  # the KV cache is longer
     assert found["machine"]["bandwidth_of"] == "cpu"
     assert str(tmp_path) not in json.dumps(found)
     assert done.stdout.count("| 01-reference |") == 4

@@ -92,19 +92,89 @@ def test_an_unknown_table_is_an_error():
         readme.render("<!-- table: speed -->\n<!-- /table -->", "", readme.Sources([], {}), "README.md")
 
 
+def ladder_records() -> list[dict]:
+    """A chapter and llama.cpp on one GPU, with two models."""
+    run = record()["runs"][0]
+    test = {**run["tests"][0], "test": "tg128", "n_gen": 128, "samples_ns": [1_280_000_000]}
+    peer = {**run, "engine": "llama.cpp", "options": {"head": "stock", "fa": "1"}}
+    runs = [[{**entry, "model": {**run["model"], "name": model}, "tests": [test]} for model in ("9b", "coder-0.5b")]
+            for entry in (peer, run)]
+    return [{"chapter": chapter, "machine": record()["machine"], "runs": entries}
+            for chapter, entries in zip(("00-roofline", "05-dp4a"), runs)]
+
+
+def test_models_stand_in_the_order_of_their_size():
+    header = readme.ladder(readme.Sources(ladder_records(), {}), "").splitlines()[0]
+    assert header.endswith("| GPU, coder-0.5b | GPU, 9b |")
+    sizes = sorted(["3b-synthetic", "1.5b-synthetic", "tiny", "coder-0.5b"], key=readme.by_size)
+    assert sizes == ["tiny", "coder-0.5b", "1.5b-synthetic", "3b-synthetic"]
+
+
+def test_llama_cpps_rows_say_how_it_ran():
+    rows = readme.ladder(readme.Sources(ladder_records(), {}), "").splitlines()
+    assert rows[2] == "| llama.cpp, stock file, `-fa 1` | 100.0 (50.0 %) | 100.0 (50.0 %) |"
+
+
+def test_a_cpus_figures_are_no_part_of_the_ladder():
+    found = ladder_records()
+    for entry in found:
+        entry["machine"] = {**entry["machine"], "bandwidth_of": "cpu"}
+    assert readme.ladder_results(readme.Sources(found, {})) == []
+
+
+def test_a_step_by_kernel_has_a_column_for_each_model():
+    found = ladder_records()
+    for run, launches in zip(found[1]["runs"], (2, 3)):
+        run["tests"] = [{**run["tests"][0], "breakdown": {"position": 1, "empty_us": [1.0], "kernels": [
+            {"kernel": "add", "launches": launches, "bytes": 8, "us": [100.0 * launches]}]}}]
+    rows = readme.breakdown(readme.Sources(found, {}), "05-dp4a").splitlines()
+    assert rows[0] == "| tg128: us of a step (of all) | GPU, coder-0.5b | GPU, 9b |"
+    assert rows[2] == "| `add`, 2 to 3 times | 297.0 (3.0 %) | 198.0 (2.0 %) |"
+    assert rows[3:] == ["| idle: launches, and the host | 9703.0 (97.0 %) | 9802.0 (98.0 %) |",
+                        "| the step | 10000.0 (100.0 %) | 10000.0 (100.0 %) |"]
+    assert "--breakdown --record" in readme.breakdown(readme.Sources(ladder_records(), {}), "05-dp4a")
+
+
+def test_the_oracle_stands_beside_llama_cpp_of_the_same_cpu():
+    cpu = {**record()["machine"], "bandwidth_of": "cpu", "name": "CPU"}
+    run = {**record()["runs"][0], "description": "oracle (CPU, fp32, 2 threads)", "peak_resident_bytes": 5_000_000}
+    run["model"] = {**run["model"], "bytes": 10_000_000}
+    prompt = {**run["tests"][0], "test": "pp4", "n_prompt": 4, "n_gen": 0, "bytes_per_token": None, "samples_ns": [10_000_000]}
+    peer = {**run, "engine": "llama.cpp", "options": {"head": "f32", "fa": "0"}, "peak_resident_bytes": None}
+    peer["tests"] = [{**run["tests"][0], "bytes_per_token": None}]
+    both = {**run, "tests": [prompt, *run["tests"]]}
+    sources = readme.Sources([{"chapter": "00-roofline", "machine": cpu, "runs": [peer]},
+                              {"chapter": "00-roofline", "machine": record()["machine"], "runs": [peer]},
+                              {"chapter": "01-reference", "machine": cpu, "runs": [both]}], {})
+    assert readme.reference(sources, "01-reference").splitlines()[2:] == [
+        "| CPU | tiny | oracle (CPU, fp32, 2 threads) | 2026-01-02, abc | 400.0 (pp4) | 100.0 (tg10) | 50.0 | 50.0 % | "
+        "5 MB, 0.50 times the file |",
+        "| CPU | tiny | llama.cpp, weights in F32, `-fa 0` | 2026-01-02, abc |  | 100.0 (tg10) |  |  |  |"]
+    assert "not yet measured" in readme.reference(readme.Sources([], {}), "01-reference")
+
+
 def test_plots_are_the_same_bytes_every_time(tmp_path):
     pytest.importorskip("matplotlib")
-    run = record()["runs"][0]
-    test = {"test": "tg128", "n_prompt": 0, "n_gen": 128, "n_depth": 0, "samples_ns": [1_280_000_000]}
-    peer = {**run, "engine": "llama.cpp", "options": {"head": "stock", "fa": "1"}}
-    machine = record()["machine"]
-    found = [{"chapter": chapter, "machine": machine, "runs": [{**entry, "tests": [test]}]}
-             for chapter, entry in (("00-roofline", peer), ("05-dp4a", run))]
-    sources = readme.Sources(found, {})
-    first, second = (plot.draw_all(sources, tmp_path / name) for name in "ab")
-    assert [path.name for path in first] == ["ladder-gpu-tiny.svg", "ladder-gpu-tiny.png"]
+    first, second = (list(plot.draw_all(readme.Sources(ladder_records(), {}), tmp_path / name)) for name in "ab")
+    assert [path.name for path in first] == ["ladder-gpu.svg", "ladder-gpu-dark.svg", "ladder-gpu.png"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert len({path.read_bytes() for path in first}) == 3
+
+
+def test_the_committed_pictures_are_what_the_records_say(tmp_path):
+    pytest.importorskip("matplotlib")
+    committed = {path.name: path for path in (ROOT / readme.FIGURES).glob("ladder-*")}
+    drawn = {path.name: path for path in plot.draw_all(readme.Sources.load(), tmp_path)}
+    assert sorted(committed) == sorted(drawn)
+    shown = re.findall(rf'"{readme.FIGURES}/(ladder-[^"]*)"', (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert set(shown) == {name for name in drawn if name.endswith(".svg")}
+    for name, path in drawn.items():
+        if name.endswith(".svg"):
+            text = committed[name].read_text(encoding="utf-8")
+            if plot.library_version() not in text:
+                pytest.skip(f"{name} is of another matplotlib than {plot.library_version()}")
+            assert text == path.read_text(encoding="utf-8"), "run tools/render_tables.py --plot"
 
 
 def test_without_records_nothing_is_plotted(tmp_path):
-    assert plot.draw_all(readme.Sources([], {}), tmp_path) == []
+    assert list(plot.draw_all(readme.Sources([], {}), tmp_path)) == []

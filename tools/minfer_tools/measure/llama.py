@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ..errors import Failure
 from .programs import Plan, json_lines, run_program
 
 HEADS = ("stock", "q4_0", "f32")
+BUILD_FILE = "minfer-build.json"  # which llama.cpp, and how it was built
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Peer:
     def command(self, plan: Plan, extra: list[str]) -> list[str]:
         return [str(self.programs / "llama-bench"), "-m", str(self.model), *plan.arguments(),
                 "-fa", str(self.flash_attention), "-o", "jsonl", *extra]
+
+
+def build_facts(programs: Path) -> dict[str, str]:
+    """What tools/build_llama_cpp wrote beside the programs; nothing where they were built in another way."""
+    file = programs / BUILD_FILE
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def test_name(n_prompt: int, n_gen: int, depth: int) -> str:

@@ -64,6 +64,8 @@ def add_tests(parser: argparse.ArgumentParser) -> None:
                         help="an engine's option, as LMHEAD=0; again for more")
     parser.add_argument("--check-cases", type=natural, metavar="N",
                         help="reference prompts to check each engine on; 0: none (default: all there are)")
+    parser.add_argument("--breakdown", action="store_true",
+                        help="on a GPU, each decode test's step kernel by kernel as well, and what is idle")
     parser.add_argument("--machine", metavar="ID", help="what the machine's file is called (default: from its name)")
     parser.add_argument("--commit", metavar="HASH", help="of what was built, where there is no git to ask")
     parser.add_argument("--llama-cpp", type=Path, metavar="DIR", help="llama.cpp's programs, to take turns with the chapters")
@@ -105,17 +107,17 @@ def select(text: str, build_dir: Path, built: bool = True) -> list[sitting.Subje
     return chosen
 
 
-def make_options(arguments: argparse.Namespace, build_dir: Path | None) -> sitting.Options:
+def make_options(arguments: argparse.Namespace) -> sitting.Options:
     return sitting.Options(
         plan=programs.Plan(arguments.p, arguments.n, arguments.d, arguments.r), turns=arguments.turns,
         threads=arguments.threads, engine_options=dict(arguments.option), check_cases=arguments.check_cases,
-        commit=arguments.commit, build_dir=build_dir)
+        commit=arguments.commit, breakdown=arguments.breakdown)
 
 
 def measure(subjects: list[sitting.Subject], models: list[sitting.NamedModel], arguments: argparse.Namespace,
             build_dir: Path) -> list[dict]:
     """A sitting's records, not written yet."""
-    options = make_options(arguments, build_dir)
+    options = make_options(arguments)
     for model in models:
         if not model.path.is_file():
             raise Failure(f"--model: {model.path}: no such file", USAGE)

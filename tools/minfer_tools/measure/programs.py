@@ -36,6 +36,8 @@ class Test:
     n_gen: int
     n_depth: int
     samples_ns: list[int] = field(default_factory=list)
+    bytes_per_token: int | None = None  # of weights and KV cache that a step reads, the mean of its positions
+    breakdown: dict | None = None  # a step by kernel, as the program prints it
 
     @property
     def tokens(self) -> int:
@@ -97,6 +99,8 @@ def add_samples(tests: dict[str, Test], lines: list[dict]) -> None:
     for line in lines:
         test = tests.setdefault(line["test"], Test(line["test"], line["n_prompt"], line["n_gen"], line["n_depth"]))
         test.samples_ns += line["samples_ns"]
+        if test.n_gen:  # a prompt reads its weights once for many tokens
+            test.bytes_per_token = line.get("bytes_per_token")
 
 
 def stream_gb_per_s(program: Path, extra: list[str]) -> float:

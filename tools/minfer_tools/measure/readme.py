@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Failure
 from . import records, tables
+from .breakdown import IDLE, STEP, Breakdown
 from .records import ROOT, Result
 
 REPORTED = ROOT / "tools" / "reported.json"
 MISLEADING_BYTES = 6_881_280  # chapter 00's kMisleadingBytes
 TABLE = re.compile(r"(<!-- table: ([^>\n]*?) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 LADDER_TEST = "tg128"
+FIGURES = "docs/figures"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Sources:
 
     def of(self, chapter: str) -> list[dict]:
         return [record for record in self.records if record["chapter"] == chapter]
+
+
+def by_size(model: str) -> tuple[float, str]:
+    """Sorts models: coder-0.5b, 1.5b-synthetic, 3b."""
+    size = re.search(r"(\d+(?:\.\d+)?)b", model)
+    return float(size[1]) if size else 0.0, model
 
 
 def not_yet(command: str) -> str:
@@ -67,7 +75,8 @@ def chapter_results(sources: Sources, chapter: str) -> str:
     if chapter in reported["chapters"]:
         rows.append([reported["machine"], reported["model"], "", reported["test"], reported["status"],
                      reported["chapters"][chapter], "", "", "", ""])
-    measured = tables.all_results(sources.of(chapter))
+    measured = sorted(tables.all_results(sources.of(chapter)),
+                      key=lambda result: (result.record["machine"]["name"], by_size(result.run["model"]["name"])))
     for result in measured:
         rows.append([result.record["machine"]["name"], result.run["model"]["name"], tables.engine_title(result.run),
                      result.test.name, source_of(result), tables.speed(result.speed), spread(result),
@@ -102,10 +111,8 @@ def llama_cpp(sources: Sources, chapter: str) -> str:
     rows = [[reported["machine"], reported["model"], entry["as"], reported["test"], reported["status"], entry["tok_per_s"]]
             for entry in reported["llama.cpp"]]
     found = [result for result in tables.all_results(sources.of(chapter)) if result.run["engine"] == "llama.cpp"]
-    for result in found:
-        options = result.run["options"]
-        head = "stock file" if options["head"] == "stock" else f"{options['head']} head"
-        rows.append([result.record["machine"]["name"], result.run["model"]["name"], f"{head}, `-fa {options['fa']}`",
+    for result in sorted(found, key=lambda result: (result.record["machine"]["name"], by_size(result.run["model"]["name"]))):
+        rows.append([result.record["machine"]["name"], result.run["model"]["name"], tables.llama_way(result.run["options"]),
                      result.test.name, source_of(result), tables.speed(result.speed)])
     if not found:
         rows.append(["any", "any", "", "", not_yet("./minfer bench --chapter all --peer llama.cpp --record"), ""])
@@ -113,16 +120,17 @@ def llama_cpp(sources: Sources, chapter: str) -> str:
 
 
 def ladder_results(sources: Sources) -> list[Result]:
-    """What the ladder shows: plain decoding of every chapter with the engine's defaults, and llama.cpp."""
+    """What the ladder shows: plain decoding on a GPU, of every chapter with the engine's defaults and of llama.cpp."""
     return [result for result in tables.all_results(sources.records)
             if result.test.name == LADDER_TEST and (result.run["engine"] == "llama.cpp" or not result.run["options"])
-            and result.record["chapter"] != "01-reference"]
+            and result.record["machine"]["bandwidth_of"] != "cpu"]
 
 
 def ladder(sources: Sources, _: str) -> str:
     """Every chapter's decode speed: a column for each machine and model that was measured."""
     measured = ladder_results(sources)
-    columns = sorted({(r.record["machine"]["name"], r.run["model"]["name"]) for r in measured})
+    columns = sorted({(r.record["machine"]["name"], r.run["model"]["name"]) for r in measured},
+                     key=lambda column: (column[0], by_size(column[1])))
     cells: dict[str, dict[tuple, str]] = {}
     for result in measured:
         title = (tables.engine_title(result.run) if result.run["engine"] == "llama.cpp"
@@ -135,13 +143,89 @@ def ladder(sources: Sources, _: str) -> str:
         return tables.markdown(["machine", "model", "tok/s"],
                                [[reported["machine"], reported["model"], not_yet("./minfer bench --reproduce")]], left=3)
     header = [f"{LADDER_TEST}, tok/s (of the roofline)", *(f"{machine}, {model}" for machine, model in columns)]
-    titles = sorted(cells, key=lambda title: (not title.startswith("llama.cpp"), title))
+    # Above the chapters llama.cpp, the file that everybody has first.
+    titles = sorted(cells, key=lambda title: (not title.startswith("llama.cpp"), "stock" not in title, title))
     return tables.markdown(header, [[title, *(cells[title].get(column, "not yet measured") for column in columns)]
                                     for title in titles])
 
 
+def breakdown(sources: Sources, chapter: str) -> str:
+    """A decode step by kernel, what is idle, and the whole: a column for each machine and model."""
+    found = {(result.record["machine"]["name"], result.run["model"]["name"]): Breakdown.of(result)
+             for result in tables.all_results(sources.of(chapter))
+             if result.test.name == LADDER_TEST and result.test.breakdown and not result.run["options"]}
+    if not found:
+        command = f"./minfer bench --chapter {chapter[:2]} -p 0 --breakdown --record"
+        return tables.markdown(["machine", "a step by kernel"], [["any GPU", not_yet(command)]], left=2)
+    columns = sorted(found, key=lambda column: (column[0], by_size(column[1])))
+    names = list(dict.fromkeys(kernel.name for column in columns for kernel in found[column].kernels))
+
+    def cells(title: str, us_of: Callable[[Breakdown], float | None]) -> list[str]:
+        values = [(found[column], us_of(found[column])) for column in columns]
+        return [title, *("" if us is None else f"{us:.1f} ({tables.percent(step.share(us))})" for step, us in values)]
+
+    def of_kernel(name: str) -> Callable[[Breakdown], float | None]:
+        return lambda step: next((kernel.us for kernel in step.kernels if kernel.name == name), None)
+
+    rows = [cells(f"`{name}`, {_launches(found.values(), name)}", of_kernel(name)) for name in names]
+    rows += [cells(IDLE, lambda step: step.idle_us), cells(STEP, lambda step: step.step_us)]
+    header = [f"{LADDER_TEST}: us of a step (of all)", *(f"{machine}, {model}" for machine, model in columns)]
+    return tables.markdown(header, rows)
+
+
+def _launches(steps: Iterable[Breakdown], name: str) -> str:
+    """"49 times", or "49 to 73 times" where the models differ."""
+    counts = [kernel.launches for step in steps for kernel in step.kernels if kernel.name == name]
+    return f"{min(counts)} times" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} times"
+
+
+def reference(sources: Sources, chapter: str) -> str:
+    """The oracle beside llama.cpp on the same CPU: prompt, decoding and memory."""
+    header = ["machine", "model", "engine", "source", "prompt, tok/s", "decode, tok/s", "GB/s", "of the roofline",
+              "resident at most"]
+    on_cpu = [result for record in sources.of(chapter) + sources.of("00-roofline")
+              if record["machine"]["bandwidth_of"] == "cpu" for result in records.results(record) if not result.test.n_depth]
+    rows: dict[tuple, dict[str, Result]] = {}
+    for result in on_cpu:
+        run = result.run
+        key = (result.record["machine"]["name"], by_size(run["model"]["name"]), run["engine"] == "llama.cpp",
+               tables.engine_title(run))
+        rows.setdefault(key, {})["decode" if result.test.n_gen else "prompt"] = result
+    if not rows:
+        command = "./minfer bench --chapter oracle --model coder-0.5b --peer llama.cpp --heads stock,f32 --fa 0 --record"
+        return tables.markdown(header, [["any CPU", "", "", not_yet(command), *[""] * 5]], left=4)
+
+    def line(tests: dict[str, Result]) -> list[str]:
+        result, decode = next(iter(tests.values())), tests.get("decode")
+        run = result.run
+        title = tables.engine_title(run) if run["engine"] == "llama.cpp" else run["description"]
+        speeds = [f"{tables.speed(tests[kind].speed)} ({tests[kind].test.name})" if kind in tests else ""
+                  for kind in ("prompt", "decode")]
+        return [result.record["machine"]["name"], run["model"]["name"], title, source_of(result), *speeds,
+                tables.number(decode.gb_per_s if decode else None), tables.percent(decode.share if decode else None),
+                tables.resident(run)]
+
+    return tables.markdown(header, [line(rows[key]) for key in sorted(rows)], left=4)
+
+
+def ladder_machines(sources: Sources) -> dict[str, str]:
+    """Names by id of the machines on which chapters were measured: each has a picture of the ladder."""
+    return {result.record["machine"]["id"]: result.record["machine"]["name"] for result in ladder_results(sources)
+            if result.run["engine"] != "llama.cpp"}
+
+
+def ladder_plot(sources: Sources, _: str) -> str:
+    """The ladder's pictures, for a light page and a dark one: tools/render_tables.py --plot draws them."""
+    return "".join(
+        f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{FIGURES}/ladder-{machine}-dark.svg">\n'
+        f'<img alt="The ladder on an {name}: every chapter\'s {LADDER_TEST}, the roofline, and llama.cpp" '
+        f'src="{FIGURES}/ladder-{machine}.svg">\n</picture>\n'
+        for machine, name in sorted(ladder_machines(sources).items()))
+
+
 RENDERERS: dict[str, Callable[[Sources, str], str]] = {
-    "results": chapter_results, "roofline": roofline, "llama.cpp": llama_cpp, "ladder": ladder}
+    "results": chapter_results, "roofline": roofline, "llama.cpp": llama_cpp, "ladder": ladder,
+    "ladder plot": ladder_plot, "breakdown": breakdown, "reference": reference}
 
 
 def render(text: str, chapter: str, sources: Sources, where: str) -> str:

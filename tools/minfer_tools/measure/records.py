@@ -81,9 +81,10 @@ class Result:
 
     @property
     def gb_per_s(self) -> float | None:
-        """Weights read per second; decoding reads them once a token, a prompt does not."""
-        bytes_per_token = self.run["model"]["bytes_per_token"]
-        return self.speed * bytes_per_token / 1e9 if self.test.n_gen and bytes_per_token else None
+        """What decoding reads per second of weights, as they lie in memory, and of KV cache. A step reads both
+        once; a prompt does not."""
+        bytes_per_token = self.test.bytes_per_token
+        return self.speed * bytes_per_token / 1e9 if bytes_per_token else None
 
     @property
     def share(self) -> float | None:
@@ -99,7 +100,8 @@ class Result:
 
 
 def results(record: dict) -> list[Result]:
-    return [Result(record, run, Test(test["test"], test["n_prompt"], test["n_gen"], test["n_depth"], test["samples_ns"]))
+    return [Result(record, run, Test(test["test"], test["n_prompt"], test["n_gen"], test["n_depth"], test["samples_ns"],
+                                     test["bytes_per_token"], test.get("breakdown")))
             for run in record["runs"] for test in run["tests"]]
 
 

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..cache import sha256_of
@@ -41,7 +40,7 @@ class Options:
     check_cases: int | None = None  # None: all; 0: none
     commit: str | None = None
     dirty: bool | None = None
-    build_dir: Path | None = None
+    breakdown: bool = False  # take a step of each decode test apart, after all turns
 
     def extra(self) -> list[str]:
         return ["--threads", str(self.threads)] if self.threads else []
@@ -61,7 +60,6 @@ class Measured:
     invocation: str
     description: str = ""
     weights: str | None = None
-    bytes_per_token: int | None = None
     peak_resident_bytes: int | None = None
     tests: dict[str, Test] = field(default_factory=dict)
     power: dict | None = None
@@ -86,35 +84,21 @@ def source(options: Options) -> dict:
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
 
 
-CACHE_KEYS = ("CMAKE_BUILD_TYPE", "CMAKE_CXX_FLAGS", "CMAKE_CUDA_FLAGS", "CMAKE_CUDA_ARCHITECTURES")
-
-
-def build_facts(folder: Path | None) -> dict[str, str]:
-    """Flags and compilers of a build folder, as far as it is one and not only a place of programs."""
-    facts = {}
-    if not folder or not (folder / "CMakeCache.txt").exists():
-        return facts
-    for line in (folder / "CMakeCache.txt").read_text(encoding="utf-8").splitlines():
-        match = re.fullmatch(r"(\w+):\w+=(.+)", line)
-        if match and match[1] in CACHE_KEYS:
-            facts[match[1]] = match[2]
-    for language, key in (("CXX", "compiler"), ("CUDA", "nvcc")):
-        for file in sorted(folder.glob(f"CMakeFiles/*/CMake{language}Compiler.cmake")):
-            text = file.read_text(encoding="utf-8")
-            found = re.search(rf'set\(CMAKE_{language}_COMPILER_VERSION "(.+)"\)', text)
-            kind = re.search(rf'set\(CMAKE_{language}_COMPILER_ID "(.+)"\)', text)
-            if found and kind:
-                facts[key] = f"{kind[1]} {found[1]}"
-    return facts
-
-
 def measure_chapter(subject: Subject, measured: Measured, options: Options) -> None:
     """One turn of a chapter."""
     lines = programs.bench(subject.program, measured.model.path, options.plan, options.extra(), options.environment())
     programs.add_samples(measured.tests, lines)
     measured.description, measured.weights = lines[0]["description"], lines[0]["weights"]
-    measured.bytes_per_token = lines[0]["bytes_per_token"]
+    measured.build = lines[0]["build"]
     measured.peak_resident_bytes = max(line["peak_resident_bytes"] for line in lines)
+
+
+def measure_breakdown(subject: Subject, measured: Measured, options: Options) -> None:
+    """A step by kernel. Its run is one more, so that no event is near the samples."""
+    plan = replace(options.plan, n_prompt="0", repetitions=1)
+    for line in programs.bench(subject.program, measured.model.path, plan, [*options.extra(), "--breakdown"],
+                               options.environment()):
+        measured.tests[line["test"]].breakdown = line["breakdown"]
 
 
 def measure_peer(peer: llama.Peer, measured: Measured, options: Options) -> None:
@@ -122,7 +106,10 @@ def measure_peer(peer: llama.Peer, measured: Measured, options: Options) -> None
     lines = llama.bench(peer, options.plan, ["-t", str(options.threads)] if options.threads else [])
     programs.add_samples(measured.tests, lines)
     first = lines[0]
-    measured.description = f"llama.cpp {first.get('build_commit', 'unknown')}, {first.get('backends', '')}".rstrip(", ")
+    measured.build = llama.build_facts(peer.programs)
+    commit = first.get("build_commit", "unknown")
+    version = measured.build.get("llama.cpp", commit)
+    measured.description = f"llama.cpp {version}, {first.get('backends', '')}".rstrip(", ")
 
 
 def take(subjects: list[Subject], models: list[NamedModel], peers: dict[str, list[llama.Peer]],
@@ -134,7 +121,7 @@ def take(subjects: list[Subject], models: list[NamedModel], peers: dict[str, lis
         for subject in subjects:
             command = programs.bench_command(subject.program, model.path, options.plan, options.extra())
             measured = Measured(subject.chapter, model, subject.program.name, options.engine_options,
-                                programs.shown(command), build=build_facts(options.build_dir))
+                                programs.shown(command))
             turns.append((measured, lambda s=subject, m=measured: measure_chapter(s, m, options), subject))
         for peer in peers.get(model.name, []):
             measured = Measured("00-roofline", model, "llama.cpp",
@@ -148,12 +135,21 @@ def take(subjects: list[Subject], models: list[NamedModel], peers: dict[str, lis
                 run()
             measured.power = machine.power(subject is None or subject.on_gpu, seen.stats())
         for measured, _, subject in turns:
+            if options.breakdown and subject and subject.on_gpu:
+                progress(f"{model.name}: the kernels of {measured.engine}")
+                measure_breakdown(subject, measured, options)
             if subject and options.check_cases != 0:
                 progress(f"{model.name}: checking {measured.engine}")
                 measured.checked = correctness.check(subject.program, model.path, model.name, options.extra(),
                                                      options.environment(), options.check_cases)
             gathered.append(measured)
     return gathered
+
+
+def test_entry(test: Test) -> dict:
+    return {"test": test.name, "n_prompt": test.n_prompt, "n_gen": test.n_gen, "n_depth": test.n_depth,
+            "bytes_per_token": test.bytes_per_token, "samples_ns": test.samples_ns,
+            **({"breakdown": test.breakdown} if test.breakdown else {})}
 
 
 def to_run(measured: Measured, options: Options, sha256: dict[Path, str]) -> dict:
@@ -168,12 +164,11 @@ def to_run(measured: Measured, options: Options, sha256: dict[Path, str]) -> dic
         "description": measured.description,
         "options": measured.options,
         "model": {"name": model.name, "file": model.path.name, "bytes": model.path.stat().st_size,
-                  "sha256": sha256[model.path], "weights": measured.weights, "bytes_per_token": measured.bytes_per_token},
+                  "sha256": sha256[model.path], "weights": measured.weights},
         "correctness": measured.checked,
         "turns": options.turns,
         "peak_resident_bytes": measured.peak_resident_bytes,
-        "tests": [{"test": t.name, "n_prompt": t.n_prompt, "n_gen": t.n_gen, "n_depth": t.n_depth,
-                   "samples_ns": t.samples_ns} for t in measured.tests.values()],
+        "tests": [test_entry(test) for test in measured.tests.values()],
         "invocation": measured.invocation,
     }
 
