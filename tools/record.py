@@ -31,7 +31,8 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--build-dir", required=True, type=Path, metavar="DIR", help="where the programs are")
     parser.add_argument("--chapters", required=True, metavar="LIST", help="all, oracle, 05, 02-07, or several with commas")
     parser.add_argument("--model", required=True, action="append", type=named_model, metavar="NAME=PATH",
-                        help="a GGUF file and what it is called in the record; again for more")
+                        help="a GGUF file and what it is called in the record (a synthetic one says it itself); "
+                             "again for more")
     parser.add_argument("--name", help="what the only --model is called, where it was given as a path")
     parser.add_argument("--out", type=Path, default=records.CHAPTERS, metavar="DIR",
                         help="where NN-slug/results/MACHINE.json is written (default: chapters)")

@@ -6,13 +6,26 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from minfer_tools import synthetic
 from minfer_tools.errors import Failure
-from minfer_tools.measure import breakdown, correctness, jetson, llama, machine, programs, records, sitting, statistics, tables
+from minfer_tools.measure import (
+    breakdown,
+    correctness,
+    jetson,
+    llama,
+    machine,
+    options,
+    programs,
+    records,
+    sitting,
+    statistics,
+    tables,
+)
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -365,6 +378,20 @@ def test_every_committed_record_keeps_the_schema():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for found in records.load_all():
         VALIDATOR.validate(found)
+
+
+def test_a_synthetic_model_is_called_what_its_preset_is(tmp_path):
+    shape = replace(synthetic.PRESETS["tiny-d"], name=synthetic.PRESETS["1.5b"].name)  # a small file that says so
+    for path, expected in ((tmp_path / "a.gguf", "1.5b-synthetic"), (tmp_path / "b.gguf", "b")):
+        synthetic.make(path, shape)
+        assert options.named_model(str(path)).name == expected
+        assert options.named_model(f"mine={path}").name == "mine"
+        shape = synthetic.overridden(shape, {"seed": 2})  # another model
+    (tmp_path / "c.gguf").write_text("not GGUF")
+    assert options.named_model(str(tmp_path / "c.gguf")).name == "c"
+    assert options.named_model(str(tmp_path / "none.gguf")).name == "none"
+    assert [synthetic.PRESETS[name].name for name in ("0.5b", "1.5b", "3b", "tiny-a")] == [
+        "0.5b-synthetic", "1.5b-synthetic", "3b-synthetic", None]
 
 
 def run_record(*words) -> subprocess.CompletedProcess:

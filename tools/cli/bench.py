@@ -72,7 +72,7 @@ def find_models(wanted: list[str] | None, install: bool) -> list[sitting.NamedMo
         path = models.resolve(name, install)
         catalogued = next((model.name for model in models.catalogue.load().models.values()
                            if models.cache.find(model) == path), None)
-        found.append(sitting.NamedModel(catalogued or path.stem, path))
+        found.append(sitting.NamedModel(catalogued, path) if catalogued else sitting.NamedModel.of_file(path))
     return found
 
 

@@ -71,6 +71,8 @@ class Shape:
     unused_gain: float = 1.0
     """How much larger the weights of UNUSED rows are: above 1, one of those would win if it were
     let."""
+    name: str | None = None
+    """What records of measurements call it; none where it is no preset of a real model's shape."""
 
     @property
     def head_dim(self) -> int:
@@ -112,8 +114,10 @@ class Shape:
                 )
 
 
-def _qwen(n_layers: int, d_model: int, d_ff: int, n_heads: int, head_type: str) -> Shape:
-    return Shape(n_layers, d_model, d_ff, n_heads, 2, 151936, 271, head_type=head_type)
+def _qwen(
+    name: str, n_layers: int, d_model: int, d_ff: int, n_heads: int, head_type: str
+) -> Shape:
+    return Shape(n_layers, d_model, d_ff, n_heads, 2, 151936, 271, head_type=head_type, name=name)
 
 
 def _tiny(n_layers: int, d_model: int, d_ff: int, n_heads: int, n_kv_heads: int, **others) -> Shape:
@@ -134,9 +138,9 @@ def _tiny(n_layers: int, d_model: int, d_ff: int, n_heads: int, n_kv_heads: int,
 # The tiny ones' dimensions are multiples of 32, the quantization block, and otherwise fill no tile
 # evenly.
 PRESETS = {
-    "0.5b": _qwen(24, 896, 4864, 14, "Q8_0"),
-    "1.5b": _qwen(28, 1536, 8960, 12, "Q6_K"),
-    "3b": _qwen(36, 2048, 11008, 16, "Q6_K"),
+    "0.5b": _qwen("0.5b-synthetic", 24, 896, 4864, 14, "Q8_0"),
+    "1.5b": _qwen("1.5b-synthetic", 28, 1536, 8960, 12, "Q6_K"),
+    "3b": _qwen("3b-synthetic", 36, 2048, 11008, 16, "Q6_K"),
     "tiny-a": _tiny(2, 224, 352, 7, 1, head_type="Q8_0"),
     "tiny-b": _tiny(2, 192, 416, 3, 1, tied=True),
     "tiny-c": _tiny(2, 256, 544, 2, 1, head_type="Q6_K"),
@@ -186,7 +190,7 @@ def metadata(shape: Shape, words: Vocabulary) -> list[KeyValue]:
     pairs = [
         g.string("general.architecture", "qwen2"),
         g.string("general.type", "model"),
-        g.string("general.name", f"Synthetic Qwen2.5, seed {shape.seed}"),
+        g.string("general.name", shape.name or f"Synthetic Qwen2.5, seed {shape.seed}"),
         g.uint32("qwen2.block_count", shape.n_layers),
         g.uint32("qwen2.context_length", shape.context),
         g.uint32("qwen2.embedding_length", shape.d_model),
@@ -279,5 +283,7 @@ def make(path: str | os.PathLike, shape: Shape) -> int:
 
 
 def overridden(shape: Shape, options: dict) -> Shape:
-    """The shape with those options that were given, which are not None, in place of its own."""
-    return replace(shape, **{name: value for name, value in options.items() if value is not None})
+    """The shape with those options that were given, which are not None, in place of its own. With
+    any it is another model, and has no name."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return replace(shape, **given, name=None) if given else shape

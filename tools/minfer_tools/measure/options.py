@@ -34,7 +34,7 @@ def natural(text: str) -> int:
 def named_model(text: str) -> sitting.NamedModel:
     """"coder-0.5b=path", or a path that names itself."""
     name, separator, path = text.partition("=")
-    return sitting.NamedModel(name, Path(path)) if separator else sitting.NamedModel(Path(text).stem, Path(text))
+    return sitting.NamedModel(name, Path(path)) if separator else sitting.NamedModel.of_file(Path(text))
 
 
 def engine_option(text: str) -> tuple[str, str]:

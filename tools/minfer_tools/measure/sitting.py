@@ -9,7 +9,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .. import gguf_file
 from ..cache import sha256_of
+from ..errors import Failure
 from . import correctness, jetson, llama, machine, programs
 from .programs import Plan, Test, progress
 from .records import ROOT
@@ -20,6 +22,16 @@ from .statistics import there_and_back
 class NamedModel:
     name: str
     path: Path
+
+    @classmethod
+    def of_file(cls, path: Path) -> NamedModel:
+        """A synthetic model is what its file says that it is, any other what its file is called."""
+        try:
+            pairs = gguf_file.Reader(path).pairs
+        except (OSError, Failure):
+            return cls(path.stem, path)  # whoever reads its weights will say what is wrong
+        names = [pair.value[8:].decode("utf-8") for pair in pairs if pair.key == "general.name"]
+        return cls(names[0] if names and names[0].endswith("-synthetic") else path.stem, path)
 
 
 @dataclass(frozen=True)
