@@ -326,14 +326,14 @@ void check_attention(const AttentionShape& shape, const std::vector<std::uint32_
 
 TEST_CASE("attention") {
   Random random(7);
-  constexpr std::uint32_t kContext = 301;
+  constexpr std::uint32_t kContext = 1001;
   const AttentionShape shapes[] = {{14, 2, 64, kContext},   // 0.5B: groups of 7
                                    {12, 2, 128, kContext},  // 1.5B: 6
                                    {16, 2, 128, kContext},  // 3B: 8
                                    {3, 3, 32, kContext},
                                    {5, 1, 64, kContext}};
   for (const AttentionShape& shape : shapes) {
-    check_attention(shape, {0, 1, 31, 127, 128, 300}, random);
+    check_attention(shape, {0, 1, 2, 31, 33, 127, 128, 129, 300, 1000}, random);
   }
 }
 
