@@ -39,25 +39,12 @@ __device__ inline float block_sum(float value) {
   return partial[0];
 }
 
-/// The largest of one value a thread over the block, to all threads.
-/// @pre blockDim.x == kThreads; every thread calls it, and a kernel calls it once
-__device__ inline float block_max(float value) {
-  MINFER_SHARED(float, largest, [kThreads]);
-  largest[threadIdx.x] = value;
-  __syncthreads();  // every thread wrote its value; the tree's first level reads two
-  for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
-    if (threadIdx.x < width) {
-      largest[threadIdx.x] = max_f32(largest[threadIdx.x], largest[threadIdx.x + width]);
-    }
-    __syncthreads();  // this level is written; the next level reads it
-  }
-  return largest[0];
-}
-
-/// The sum of one value a lane over the warp, to all lanes: pairs 16 lanes apart, then 8, 4, 2, 1.
+/// The sum of one value a lane over each kWidth neighbours of a warp, to all of them: pairs
+/// kWidth/2 lanes apart, then half as far, down to 1.
 /// @pre every lane of the warp calls it
+template <int kWidth = 32>
 __device__ inline float warp_sum(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = kWidth / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);
   }
   return value;
@@ -70,6 +57,19 @@ __device__ inline float warp_max(float value) {
     value = max_f32(value, __shfl_xor_sync(0xffffffffu, value, distance));
   }
   return value;
+}
+
+/// The largest of one value a thread over the block, to all threads.
+/// @pre blockDim.x == kBlock; every thread calls it, and a kernel calls it once
+template <std::uint32_t kBlock>
+__device__ inline float block_max(float value) {
+  static_assert(kBlock % 32 == 0 && kBlock <= 1024, "whole warps, and one can merge them");
+  MINFER_SHARED(float, largest, [kBlock / 32]);
+  const std::uint32_t lane = threadIdx.x % 32;
+  value = warp_max(value);
+  if (lane == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();  // largest: written by each warp's first lane, read by all
+  return warp_max(largest[lane % (kBlock / 32)]);
 }
 
 /// The two largest logits of a set, and whose the largest is.

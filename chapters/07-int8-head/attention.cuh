@@ -3,6 +3,8 @@
 // Rotary embedding, the KV cache and attention.
 #pragma once
 
+#include <type_traits>
+
 #include "reduce.cuh"
 
 namespace minfer {
@@ -81,7 +83,35 @@ struct AttentionShape {
   constexpr std::uint64_t d_kv() const { return n_kv_heads * head_dim; }
 };
 
-inline constexpr std::uint32_t kMaxHeadDim = 128;
+inline constexpr std::uint32_t kAttentionThreads = 512;
+inline constexpr std::uint32_t kTeam = 8;  ///< lanes that make a score together
+inline constexpr std::uint32_t kTeams = kAttentionThreads / kTeam;
+inline constexpr std::uint32_t kLoads = 8;  ///< of 16 bytes that a thread has under way at once
+static_assert(32 % kTeam == 0, "a team is within a warp");
+static_assert(kAttentionThreads % 128 == 0, "every head_dim divides the block");
+
+/// Four values that lie together. @pre aligned to 16 bytes
+__device__ inline const float4* by_four(const float* values) {
+  return reinterpret_cast<const float4*>(values);
+}
+
+/// q . k, from each lane's chunks of it, to all lanes of a team.
+/// @param[in] q  the lane's first chunk of the query; the next ones are kTeam on
+template <std::uint32_t kChunks>
+__device__ inline float team_dot(const float4* q, const float4 (&k)[kChunks]) {
+  float sum = 0;
+  for (std::uint32_t c = 0; c < kChunks; ++c) {
+    const float4 a = q[c * kTeam], b = k[c];
+    sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+  }
+  return warp_sum<kTeam>(sum);
+}
+
+/// sum + weight * v.
+__device__ inline float4 axpy(float weight, const float4& v, const float4& sum) {
+  return {fmaf(weight, v.x, sum.x), fmaf(weight, v.y, sum.y), fmaf(weight, v.z, sum.z),
+          fmaf(weight, v.w, sum.w)};
+}
 
 /// y[h] = softmax(q[h] k^T / sqrt(head_dim)) v, one block a query head.
 /// @param[out] y         [n_heads, head_dim] f32
@@ -91,75 +121,108 @@ inline constexpr std::uint32_t kMaxHeadDim = 128;
 /// @param[in]  v_cache   [context, n_kv_heads, head_dim] f32
 /// @param[in]  position  [1] below context
 /// @param[in]  shape     of the model
-/// @pre head_dim divides 128
-/// @launch{grid n_heads\, block 128}
+/// @pre head_dim is kHeadDim; a layer's cache is aligned to 16 bytes, and below 64 GiB
+/// @launch{grid n_heads\, block kAttentionThreads}
 /// @traffic{4*d_q + 8*d_kv*(position+1) read\, 4*d_q written}
-/// @why{The softmax was a thread a head\, and is now all threads of the block: a thread a
-/// position\,
-///      then a tree. What the block computes never leaves its SM: q is in shared memory\, the
-///      scores in L1. exp stays the exact one: an approximate one is not what costs\, and moves
-///      tokens.}
-__global__ void attention(float* y,                       // [n_heads, head_dim]
-                          float* scores,                  // [n_heads, context]
-                          const float* q,                 // [n_heads, head_dim]
-                          const float* k_cache,           // [context, n_kv_heads, head_dim]
-                          const float* v_cache,           // [context, n_kv_heads, head_dim]
-                          const std::uint32_t* position,  // [1]
-                          AttentionShape shape) {
-  MINFER_SHARED(float, q_head, [kMaxHeadDim]);
-  MINFER_SHARED(float, parts, [kThreads]);
-  const std::uint32_t head = blockIdx.x;
+/// @why{At position 128 a block reads 132 KB\, too little for its bandwidth to matter: what counts
+///      is how often it waits for memory. 512 threads with eight loads of 16 bytes each under way
+///      wait once for K and once for V. On an H200 that takes 4.7 us on the 1.5B's shape\, where
+///      128 threads with a row of K each took 66.5\, and three kernels 43. What the block computes
+///      never leaves its SM: q is in shared memory\, the scores in L1. exp stays the exact one: an
+///      approximate one is not what costs\, and moves tokens.}
+template <std::uint32_t kHeadDim>
+__global__ void __launch_bounds__(kAttentionThreads, 1)  // a block an SM: up to 128 registers
+    attention(float* y,                                  // [n_heads, head_dim]
+              float* scores,                             // [n_heads, context]
+              const float* q,                            // [n_heads, head_dim]
+              const float* k_cache,                      // [context, n_kv_heads, head_dim]
+              const float* v_cache,                      // [context, n_kv_heads, head_dim]
+              const std::uint32_t* position,             // [1]
+              AttentionShape shape) {
+  constexpr std::uint32_t kVectors = kHeadDim / 4;        // of four values, in a head
+  constexpr std::uint32_t kChunks = kVectors / kTeam;     // of these, a lane's share of a score
+  constexpr std::uint32_t kPositions = kLoads / kChunks;  // a team's at once
+  constexpr std::uint32_t kParts = kAttentionThreads / kVectors;  // that share the sum over V
+  static_assert(kVectors % kTeam == 0 && kLoads % kChunks == 0);
+  MINFER_SHARED(float4, q_head, [kVectors]);
+  MINFER_SHARED(float4, parts, [kAttentionThreads]);
+  MINFER_SHARED(float, sums, [kParts]);
+  const std::uint32_t thread = threadIdx.x, head = blockIdx.x, last = *position;
   const std::uint32_t kv_head = head / (shape.n_heads / shape.n_kv_heads);
-  const std::uint32_t d_kv = shape.n_kv_heads * shape.head_dim;
-  const std::uint32_t n = *position + 1;
-  const float scale = rsqrt_f32(static_cast<float>(shape.head_dim));
+  const std::uint32_t stride = shape.n_kv_heads * kVectors;  // from a position to the next
+  const float4* k = by_four(k_cache) + kv_head * kVectors;
+  const float4* v = by_four(v_cache) + kv_head * kVectors;
   float* row = scores + std::size_t(head) * shape.context;
+  // Past the end the last position is read again: loads that depend on nothing go all at once.
+  const auto or_last = [last](std::uint32_t t) { return t < last ? t : last; };
 
-  if (threadIdx.x < shape.head_dim) q_head[threadIdx.x] = q[head * shape.head_dim + threadIdx.x];
+  if (thread < kVectors) q_head[thread] = by_four(q)[head * kVectors + thread];
   __syncthreads();  // q_head: written by the first threads, read by all
 
+  const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
+  const float scale = rsqrt_f32(static_cast<float>(kHeadDim));
   float max = -INFINITY;
-  for (std::uint32_t t = threadIdx.x; t < n; t += kThreads) {
-    const float* k = k_cache + std::size_t(t) * d_kv + kv_head * shape.head_dim;
-    float dot = 0;
-    for (std::uint32_t i = 0; i < shape.head_dim; ++i) dot = fmaf(q_head[i], k[i], dot);
-    row[t] = dot * scale;
-    max = max_f32(max, dot * scale);
+  for (std::uint32_t first = 0; first <= last; first += kPositions * kTeams) {
+    float4 keys[kPositions][kChunks];
+    for (std::uint32_t j = 0; j < kPositions; ++j) {
+      const float4* key = k + or_last(first + j * kTeams + team) * stride + lane;
+      for (std::uint32_t c = 0; c < kChunks; ++c) keys[j][c] = key[c * kTeam];
+    }
+    for (std::uint32_t j = 0; j < kPositions; ++j) {
+      const std::uint32_t t = first + j * kTeams + team;
+      const float score = team_dot(q_head + lane, keys[j]) * scale;
+      if (lane == 0 && t <= last) row[t] = score;
+      max = max_f32(max, score);
+    }
   }
-  max = block_max(max);
+  max = block_max<kAttentionThreads>(max);  // publishes row: written by lane 0s, read by all
 
+  for (std::uint32_t t = thread; t <= last; t += kAttentionThreads) row[t] = exp_f32(row[t] - max);
+  __syncthreads();  // row: written by all, read by all
+
+  // A thread takes four values of the output, at every kParts-th position.
+  const std::uint32_t part = thread / kVectors, i = thread % kVectors;
+  float4 value = {0, 0, 0, 0};
   float sum = 0;
-  for (std::uint32_t t = threadIdx.x; t < n; t += kThreads) {
-    const float weight = exp_f32(row[t] - max);
-    row[t] = weight;
-    sum += weight;
+  for (std::uint32_t first = part; first <= last; first += kLoads * kParts) {
+    float weights[kLoads];
+    float4 values[kLoads];
+    for (std::uint32_t j = 0; j < kLoads; ++j) {
+      const std::uint32_t t = or_last(first + j * kParts);
+      weights[j] = row[t];
+      values[j] = v[t * stride + i];
+    }
+    for (std::uint32_t j = 0; j < kLoads; ++j) {
+      const float weight = first + j * kParts <= last ? weights[j] : 0;
+      value = axpy(weight, values[j], value);
+      sum += weight;
+    }
   }
-  sum = block_sum(sum);  // its barriers publish row as well: written by all, read by all below
+  parts[thread] = value;
+  if (i == 0) sums[part] = sum;
+  __syncthreads();  // parts, sums: written by all, read by the threads that add them up
 
-  // A thread a value of the output, and what threads are left take every second or fourth position.
-  const std::uint32_t i = threadIdx.x % shape.head_dim, part = threadIdx.x / shape.head_dim;
-  const std::uint32_t n_parts = kThreads / shape.head_dim;
-  const float* v = v_cache + kv_head * shape.head_dim + i;
-  // Counted by ones, since steps of n_parts are not unrolled: that keeps 16 loads of V in flight.
-  const std::uint32_t n_mine = (n - 1 - part + n_parts) / n_parts;
-  float value = 0;
-#pragma unroll 16
-  for (std::uint32_t j = 0; j < n_mine; ++j) {
-    const std::size_t t = part + j * n_parts;
-    value = fmaf(row[t], v[t * d_kv], value);
+  if (thread >= kHeadDim) return;
+  const float* merged = reinterpret_cast<const float*>(parts);  // [kParts, head_dim]
+  float output = 0, total = 0;
+  for (std::uint32_t p = 0; p < kParts; ++p) {
+    output += merged[p * kHeadDim + thread];
+    total += sums[p];
   }
-  parts[threadIdx.x] = value;
-  __syncthreads();  // parts: written by all, read by those that take the first
-  if (part > 0) return;
-  for (std::uint32_t p = 1; p < n_parts; ++p) value += parts[p * shape.head_dim + i];
-  y[head * shape.head_dim + i] = value / sum;
+  y[head * kHeadDim + thread] = output / total;
 }
 
+/// @pre head_dim is 32, 64 or 128
 inline void launch_attention(cudaStream_t stream, float* y, float* scores, const float* q,
                              const float* k_cache, const float* v_cache,
                              const std::uint32_t* position, const AttentionShape& shape) {
-  launch(attention, shape.n_heads, kThreads, 0, stream, y, scores, q, k_cache, v_cache, position,
-         shape);
+  const auto launch_for = [&](auto head_dim) {
+    launch(attention<head_dim>, shape.n_heads, kAttentionThreads, 0, stream, y, scores, q, k_cache,
+           v_cache, position, shape);
+  };
+  if (shape.head_dim == 128) return launch_for(std::integral_constant<std::uint32_t, 128>());
+  if (shape.head_dim == 64) return launch_for(std::integral_constant<std::uint32_t, 64>());
+  launch_for(std::integral_constant<std::uint32_t, 32>());
 }
 
 /// @param n positions, this one included
