@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include <minfer/arguments.h>
 #include <minfer/error.h>
 #include <minfer/rope.h>
 
@@ -89,12 +90,12 @@ void check_head_dim(const Model& model) {
                   "head_dim is " + std::to_string(head_dim) + ", expected 32, 64 or 128");
 }
 
-/// Whether LMHEAD asks for the int8 head, as it does unless set.
+/// Whether LMHEAD asks for the int8 head, as it does unless set. @throws UsageError
 bool int8_head(const EngineOptions& options) {
   if (options.lm_head == -1 || options.lm_head == 8) return true;
   if (options.lm_head == 0) return false;
-  throw std::invalid_argument("LMHEAD is " + std::to_string(options.lm_head) +
-                              ", expected 0 (the file's head, in fp32) or 8 (Q8_0)");
+  throw UsageError("--lmhead (LMHEAD): found '" + std::to_string(options.lm_head) +
+                   "', expected 0 (the file's head, in fp32) or 8 (Q8_0)");
 }
 
 /// @throws std::runtime_error with both numbers when the GPU has less memory than is needed

@@ -5,7 +5,8 @@
     whole_model.py make FOLDER                     writes the models (needs numpy)
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules
-    whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory
+    whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory,
+                                                   and with options that it has not
     whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
 
 The committed hashes are in logits_hash.json; `check --update` writes PROGRAM's into it. Exit status:
@@ -150,15 +151,22 @@ def schedules(program: Path, folder: Path, data: dict) -> list[str]:
     return problems
 
 
-def refusals(program: Path, folder: Path) -> list[str]:
-    """A device that is too small: one line with what is needed and what there is, and nothing else."""
-    done = start(program, [str(model_path(folder, "tiny-d")), "1", "8", "-c", "2048"],
-                 MINFER_EMULATOR_MEMORY=str(1 << 20))
+def refusals(program: Path, folder: Path, data: dict) -> list[str]:
+    """One line and nothing else: for a device that is too small, and for an option that this engine has not."""
+    problems = []
+    model = str(model_path(folder, "tiny-d"))
+    done = start(program, [model, "1", "8", "-c", "2048"], MINFER_EMULATOR_MEMORY=str(1 << 20))
     expected = r"[\w-]+: GPU memory: .*2048 tokens needs [1-9][\d.]* MiB, but the GPU has 1\.0 MiB .*-c\)\n"
-    if done.returncode == 1 and done.stdout == "" and re.fullmatch(expected, done.stderr):
-        return []
-    return [f"with 1 MiB of memory: exit status {done.returncode}, {done.stdout!r}, {done.stderr!r}; "
-            "expected 1 and one line with both sizes"]
+    if done.returncode != 1 or done.stdout or not re.fullmatch(expected, done.stderr):
+        problems.append(f"with 1 MiB of memory: exit status {done.returncode}, {done.stdout!r}, {done.stderr!r}; "
+                        "expected 1 and one line with both sizes")
+    for variable, value in data["refused_options"].get(slug(program), {}).items():
+        done = start(program, [model, "1", "8"], **{variable: value})
+        expected = rf"[\w-]+: .*\({variable}\): found '{value}', expected .*\n"
+        if done.returncode != 2 or done.stdout or not re.fullmatch(expected, done.stderr):
+            problems.append(f"with {variable}={value}: exit status {done.returncode}, {done.stdout!r}, "
+                            f"{done.stderr!r}; expected 2 and one line with the variable and what it can be")
+    return problems
 
 
 def real(program: Path, cases: list[str]) -> list[str]:
@@ -229,7 +237,7 @@ def main() -> int:
         elif options.command == "schedules":
             problems = schedules(program, folder, data)
         else:
-            problems = refusals(program, folder)
+            problems = refusals(program, folder, data)
     except Skip as reason:
         print(f"skipped: {reason}")
         return 77
