@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_measure import record
+from test_measure import VALIDATOR, record
 
 from cli import bench as command
 from cli import run
 from cli.main import make_parser
 from minfer_tools import synthetic
 from minfer_tools.errors import Failure
-from minfer_tools.measure import ab, correctness, options, programs, sitting
+from minfer_tools.measure import ab, correctness, options, programs, readme, records, sitting
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MINFER_BUILD_DIR", ROOT / "build"))
@@ -102,6 +102,67 @@ def test_the_ladder_is_printed_beside_the_reported_figures():
     text = command.beside_reported([new, other])
     assert "| 05-dp4a dp4a | tiny | tg128 | 10.2 | 100.0 | 50.0 | 50.0 % |" in text
     assert "| 05-dp4a dp4a LMHEAD=0 | tiny | tg10 |  | 100.0 |" in text  # reported for another test and option
+
+
+EMULATED = {path.parent.name: BUILD / f"{path.parent.name.split('-', 1)[1]}-emulated"
+            for path in sorted(ROOT.glob("chapters/*/engine.cu"))}
+
+
+@pytest.fixture
+def emulated(tmp_path) -> list:
+    """A folder of programs that run in the emulator, called as those for a GPU, and a model: what comes after
+    `./minfer bench`."""
+    missing = [program.name for program in EMULATED.values() if not program.exists()]
+    if missing:
+        pytest.skip(f"not built: {', '.join(missing)}")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for program in EMULATED.values():
+        (folder / program.name.removesuffix("-emulated")).symlink_to(program)
+    model = tmp_path / "tiny-d.gguf"
+    synthetic.make(model, synthetic.PRESETS["tiny-d"])
+    return ["--build-dir", folder, "--model", model, "-p", "0", "-n", "1", "-r", "1", "--turns", "1"]
+
+
+def minfer_bench(*words) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, ROOT / "minfer", "bench", *map(str, words)], capture_output=True, text=True)
+
+
+@pytest.mark.emulated
+def test_the_whole_ladder_is_reproduced_recorded_and_rendered(emulated, tmp_path):
+    done = minfer_bench("--reproduce", *emulated, "--breakdown", "--machine", "here", "--out", tmp_path / "chapters")
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    assert "reported: Jetson Orin Nano Super" in rows[0]
+    assert len(rows) == 2 + len(EMULATED)
+    found = records.load_all(tmp_path / "chapters")
+    assert [entry["chapter"] for entry in found] == list(EMULATED)
+    for entry, row in zip(found, rows[2:]):
+        VALIDATOR.validate(entry)
+        test, = entry["runs"][0]["tests"]
+        result, = records.results(entry)
+        assert f"| {entry['chapter']} " in row and f"| {result.speed:.2f} |" in row
+        # Weights and KV cache are the greater part of what the kernels move, and all of it is counted.
+        kernels = test["breakdown"]["kernels"]
+        assert test["bytes_per_token"] < sum(kernel["bytes"] for kernel in kernels) < 2 * test["bytes_per_token"]
+        assert {"embed<Q4_0>", "rmsnorm", "argmax"} <= {kernel["kernel"] for kernel in kernels}
+        text = readme.breakdown(readme.Sources([entry], {}), entry["chapter"])
+        assert "not yet measured" in text  # tg1 is not what the tables are of
+        test |= {"test": readme.LADDER_TEST}
+        text = readme.breakdown(readme.Sources([entry], {}), entry["chapter"])
+        assert "| `rmsnorm`, 3 times | " in text and "| the step | " in text
+
+
+@pytest.mark.emulated
+def test_two_chapters_are_compared_as_programs(emulated):
+    first, second = list(EMULATED)[-2:]
+    done = minfer_bench("--ab", first[:2], second[:2], *emulated, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert [line.split("] ")[1] for line in done.stderr.splitlines() if line.startswith("[")] == [
+        f"A: {first}", f"B: {second}", f"B: {second}", f"A: {first}"]
+    row, = json.loads(done.stdout)
+    assert row["test"] == "tg1" and len(row["a_samples_ns"]) == len(row["b_samples_ns"]) == 2
+    assert row["interval_95"][0] <= row["ratio"] <= row["interval_95"][1]
 
 
 @pytest.mark.skipif(not (BUILD / "reference").exists(), reason="the oracle's program is not built")

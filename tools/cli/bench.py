@@ -17,6 +17,7 @@ EXAMPLES = """\
   ./minfer bench --chapter oracle             on the CPU
   ./minfer bench --chapter all -p 0 -d 0,1024 --record
   ./minfer bench --ab 05 06 -p 0              two chapters in turns, with the ratio's interval
+  ./minfer bench -p 0 --breakdown             a step by kernel, and what is idle
   ./minfer bench --reproduce                  the whole ladder, beside the reported figures
   ./minfer bench --chapter oracle --peer llama.cpp --heads stock,f32 --fa 0 --threads 2
 """
@@ -33,6 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reproduce", action="store_true",
                         help="the whole ladder, recorded and printed beside the specification's figures")
     parser.add_argument("--record", action="store_true", help="write chapters/NN-slug/results/MACHINE.json")
+    parser.add_argument("--out", type=Path, default=records.CHAPTERS, metavar="DIR",
+                        help="where NN-slug/results/MACHINE.json is written (default: chapters)")
     parser.add_argument("-o", dest="form", choices=("md", "csv", "json", "jsonl"), default="md",
                         help="how the results are printed (%(default)s)")
     parser.add_argument("--peer", choices=("llama.cpp",), help="llama.cpp takes turns too, built first where it must be")
@@ -94,8 +97,8 @@ def bench(arguments: argparse.Namespace) -> int:
         say(line)
     if arguments.record or arguments.reproduce:
         for record in measured:
-            say(f"wrote {records.write(records.CHAPTERS, record)}")
-        say("tools/render_tables.py writes the README's tables from it")
+            say(f"wrote {records.write(arguments.out, record)}")
+        say("tools/render_tables.py --plot writes the README's tables and pictures from it")
     if arguments.reproduce:
         print(beside_reported(measured), end="")
     else:
