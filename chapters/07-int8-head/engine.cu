@@ -130,7 +130,7 @@ StepTraffic step_traffic(const DeviceWeights& weights, const ModelConfig& c, std
     t.add("rope", rope_traffic(c.n_heads, c.head_dim));
     t.add("rope", rope_traffic(c.n_kv_heads, c.head_dim));
     t.add("append_kv", append_kv_traffic(c.d_kv()));
-    t.add("attention<" + std::to_string(c.head_dim) + "u>", attention_traffic(shape, n));
+    t.add("attention", attention_traffic(shape, n));
     t.add("swiglu", swiglu_traffic(c.d_ff));
   }
   t.add("advance", advance_traffic());

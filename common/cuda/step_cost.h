@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -29,8 +31,9 @@ namespace minfer {
 template <class = void>
 __global__ void empty_kernel() {}
 
-/// A kernel's name without return type, namespaces and parameters; what its blocks are stands as
-/// the type's name: "rmsnorm", "gemv<Q4_0>".
+/// A kernel's name without return type, namespaces and parameters: "rmsnorm". Of a template's
+/// arguments, what its blocks are stands there as the type's name, "gemv<Q4_0>", and numbers do
+/// not.
 inline std::string short_kernel_name(std::string name) {
   for (const char* noise : {"(anonymous namespace)::", "minfer::", "void ", "Block"}) {
     const std::string word = noise;
@@ -38,7 +41,10 @@ inline std::string short_kernel_name(std::string name) {
       name.erase(at, word.size());
     }
   }
-  return name.substr(0, name.find('('));
+  name.resize(std::min(name.find('(', 1), name.size()));
+  const std::size_t bracket = name.find('<');
+  const bool numbers = bracket + 1 < name.size() && std::isdigit(name[bracket + 1]);
+  return name.substr(0, numbers ? bracket : name.size());
 }
 
 /// short_kernel_name() of a kernel that is a template over a tensor's blocks.

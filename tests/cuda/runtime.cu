@@ -59,4 +59,8 @@ StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launc
   });
 }
 
+std::string short_name(const std::string& name) {
+  return short_kernel_name(name);
+}
+
 }  // namespace minfer::features

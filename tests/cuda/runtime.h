@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string>
 
 #include <minfer/engine.h>
 
@@ -22,5 +23,8 @@ void advance_by(int* value, dim3 grid, dim3 block, std::size_t shared_bytes, boo
 /// @param launches  of advance(), as the step's traffic has them
 StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launches,
                              std::uint32_t passes, cudaStream_t stream);
+
+/// short_kernel_name(), which only what nvcc compiles can include.
+std::string short_name(const std::string& name);
 
 }  // namespace minfer::features

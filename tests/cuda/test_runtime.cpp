@@ -219,6 +219,16 @@ TEST_CASE("a failed call says where, which and why") {
   CHECK(cuda_version_text(12060) == "12.6");
 }
 
+TEST_CASE("a kernel's name is short") {
+  CHECK(short_name("minfer::rmsnorm(float*, float const*, unsigned int)") == "rmsnorm");
+  CHECK(short_name("void minfer::gemv<minfer::BlockQ4_0>(float*, minfer::BlockQ4_0 const*)") ==
+        "gemv<Q4_0>");
+  CHECK(short_name("void minfer::embed<float>(float*, float const*)") == "embed<float>");
+  CHECK(short_name("void minfer::attention<128u>(float*, float*)") == "attention");
+  CHECK(short_name("void minfer::(anonymous namespace)::read<4, 8>(int)") == "read");
+  CHECK(short_name("(unknown)") == "(unknown)");
+}
+
 TEST_CASE("a step is timed kernel by kernel") {
   Stream stream;
   constexpr int kValues = 1 << 18;
