@@ -640,6 +640,9 @@ def test_compile_commands_elsewhere(toy, tmp_path_factory):
     (build / "compile_commands.json").write_text(json.dumps(entries))
     found = toy.findings("--compile-commands", build / "compile_commands.json")
     assert len(found) == 1 and found[0].startswith(f"{build}/engine.cu.cpp:1: compile-flags: ")
+    (build / "compile_commands.json").write_text("[]")
+    assert toy.findings("--compile-commands", build / "compile_commands.json") == [
+        f"{build}/compile_commands.json:1: compile-flags: no file is compiled; expected some"]
     (build / "compile_commands.json").write_text("nonsense")
     done = toy.run("--compile-commands", build / "compile_commands.json")
     assert done.returncode == 1 and done.stderr.count("\n") == 1

@@ -6,18 +6,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from minfer_tools.chapter_tree import REPOSITORY
 from minfer_tools.errors import Failure
 
+from .compile_flags import problems
 from .rule import Finding, Project, at, rule
 from .source import Kernel, Source
-
-sys.path.append(str(REPOSITORY / "tests" / "lint"))
-from lint_compile_flags import problems  # noqa: E402,I001  (one place says what a flag must be)
 
 EMULATOR = "common/cuda/emulator/"
 
@@ -199,6 +195,8 @@ def compile_flags(project: Project) -> Iterator[Finding]:
             entries = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise Failure(f"{path}: {error}; expected what CMake writes") from error
+        if not entries:
+            yield Finding(path, 1, "compile-flags", "no file is compiled; expected some")
         for entry in entries:
             file = (Path(entry["directory"]) / entry["file"]).resolve()
             if not {project.root, Path(entry["directory"]).resolve(), path.parent.resolve()} & set(file.parents):

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Every source is compiled so that floating point means the same on every machine: no contraction
-of a*b+c, and nothing of fast-math. Reads compile_commands.json of the build folder given."""
+"""What a compiler's command line must say, so that floating point means the same on every machine: no
+contraction of a*b+c, and nothing of fast-math."""
 
-import json
+from __future__ import annotations
+
 import re
-import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-from repository import finish
 
 FAST_MATH = re.compile(
     r"-ffast-math|-Ofast|-funsafe-math-optimizations|-fassociative-math|-freciprocal-math"
@@ -44,16 +41,3 @@ def problems(words: list[str]) -> Iterator[str]:
     for word in (*words, *host):
         if FAST_MATH.fullmatch(word):
             yield f"found {word}, which changes what floating point means"
-
-
-def main(build: Path) -> None:
-    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    findings = []
-    for entry in commands:
-        words = entry.get("arguments") or shlex.split(entry["command"])
-        findings += [f"{entry['file']}: {problem}" for problem in dict.fromkeys(problems(words))]
-    finish(findings, "compile commands", len(commands))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
