@@ -47,6 +47,23 @@ TEST_CASE("pow, cos and sin are within an ulp of the C library's") {
   CHECK(exact::pow(1e6, 0) == 1);
 }
 
+// Of all doubles up to 2^20 those closest to a multiple of pi/2. What is left of them is 10^-22 of
+// the angle, so it takes all three parts of pi/2: two give the first cosine with 37 right bits.
+TEST_CASE("cos and sin have all their bits where almost nothing is left of the angle") {
+  struct Case {
+    double angle, sine, cosine;  // from pi to 80 digits
+  };
+  const Case cases[] = {{0x1.39c6fd67805a7p+18, -1.0, -0x1.988efe18ff83fp-55},
+                        {0x1.39c6fd67805a7p+19, 0x1.988efe18ff83fp-54, -1.0},
+                        {0x1.a9adcc7f96cf0p+19, -1.0, -0x1.d2a4f27e8c119p-52},
+                        {0x1.edb9bbd6273d1p+18, -1.0, 0x1.1fe663539c47dp-51}};
+  for (const Case& c : cases) {
+    CAPTURE(c.angle);
+    CHECK(std::fabs(exact::sin(c.angle) - c.sine) <= ulp(c.sine));
+    CHECK(std::fabs(exact::cos(c.angle) - c.cosine) <= ulp(c.cosine));
+  }
+}
+
 TEST_CASE("the table is within a float's ulp of the C library's") {
   for (const std::uint32_t head_dim : {64u, 128u}) {
     const RopeTable table(head_dim, 1e6, 4096);
