@@ -1,8 +1,22 @@
 # SPDX-License-Identifier: MIT
 """What all tests in Python share."""
 
+import os
 import signal
+
+import pytest
 
 # A test run in the background of a script inherits that Ctrl-C is ignored, and would hand that on to
 # the programs whose Ctrl-C is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item):
+    """A test of what a terminal sees needs one; a container without /dev/pts has none to give."""
+    if item.get_closest_marker("terminal"):
+        try:
+            ends = os.openpty()
+        except OSError as error:
+            pytest.skip(f"no pseudo-terminal on this machine: {error.strerror or error}")
+        for end in ends:
+            os.close(end)

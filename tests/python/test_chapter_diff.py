@@ -136,6 +136,7 @@ def test_color_only_when_asked_for_or_on_a_terminal(root):
         assert "\033[32m" in diff(root, "05", "06", "--color", "always", *form).stdout
 
 
+@pytest.mark.terminal
 def test_a_terminal_gets_git_s_pager(root):
     for form in ([], ["-y"]):
         reader, terminal = pty.openpty()

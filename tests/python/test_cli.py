@@ -436,6 +436,7 @@ def test_chat_keeps_the_history_and_reads_only_what_is_new(model):
     assert not result.stdout.endswith(fresh)
 
 
+@pytest.mark.terminal
 def test_chat_in_a_terminal_leaves_with_ctrl_d(model):
     chat = Terminal("chat", "--model", model, "-n", 8)
     chat.wait_for("ready in")
@@ -466,6 +467,7 @@ def test_chat_with_a_full_context_says_so_and_goes_on(model):
     assert re.search(r"the conversation has \d+ tokens, the context 60: /clear", result.stderr)
 
 
+@pytest.mark.terminal
 def test_chat_ctrl_c_stops_an_answer_and_twice_at_the_prompt_leaves(slow_model):
     chat = Terminal("chat", "--model", slow_model, "-c", 1000000, "--threads", 1)
     chat.wait_for("ready in")

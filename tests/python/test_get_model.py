@@ -883,6 +883,7 @@ def test_a_pipe_gets_a_line_a_quarter_at_most(capsys, monkeypatch):
     ]
 
 
+@pytest.mark.terminal
 def test_a_terminal_gets_a_bar():
     """Even one that says that it has 0 rows and 0 columns, as this one does."""
     ours, theirs = pty.openpty()
