@@ -10,6 +10,7 @@ examples:
   tools/record.py --build-dir build --chapters 02-07 --model 1.5b=a.gguf --model 3b=b.gguf -p 0 -d 0,1024
   tools/record.py --build-dir build --chapters 07 --model coder-0.5b=model.gguf --llama-cpp llama/build/bin \\
       --heads stock,q4_0 --fa 0,1 --commit 0123abc --out results
+  tools/record.py --take results        what another machine wrote there, into the records of this checkout
 """
 
 from __future__ import annotations
@@ -28,21 +29,38 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     summary, _, details = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(prog="record.py", description=summary, epilog=details, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build-dir", required=True, type=Path, metavar="DIR", help="where the programs are")
-    parser.add_argument("--chapters", required=True, metavar="LIST", help="all, oracle, 05, 02-07, or several with commas")
-    parser.add_argument("--model", required=True, action="append", type=named_model, metavar="NAME=PATH",
+    parser.add_argument("--take", type=Path, metavar="DIR", help="measure nothing: take over the records in DIR")
+    parser.add_argument("--build-dir", type=Path, metavar="DIR", help="where the programs are")
+    parser.add_argument("--chapters", metavar="LIST", help="all, oracle, 05, 02-07, or several with commas")
+    parser.add_argument("--model", action="append", type=named_model, metavar="NAME=PATH",
                         help="a GGUF file and what it is called in the record (a synthetic one says it itself); "
                              "again for more")
     parser.add_argument("--name", help="what the only --model is called, where it was given as a path")
     parser.add_argument("--out", type=Path, default=records.CHAPTERS, metavar="DIR",
                         help="where NN-slug/results/MACHINE.json is written (default: chapters)")
     add_tests(parser)
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    missing = [f"--{name.replace('_', '-')}" for name in ("build_dir", "chapters", "model") if not getattr(arguments, name)]
+    if missing and not arguments.take:
+        parser.error(f"{', '.join(missing)}: needed to measure")
+    return arguments
+
+
+def take(source: Path, out: Path) -> None:
+    """Writes another machine's records beside those that are here. @throws Failure where there are none"""
+    found = records.load_all(source)
+    if not found:
+        raise Failure(f"--take: {source} has no NN-slug/results/MACHINE.json", USAGE)
+    for record in found:
+        progress(f"wrote {records.write(out, record)}")
 
 
 def main(words: list[str] | None = None) -> int:
     arguments = parse(words)
     try:
+        if arguments.take:
+            take(arguments.take, arguments.out)
+            return 0
         models = arguments.model
         if arguments.name:
             if len(models) != 1:

@@ -398,6 +398,19 @@ def run_record(*words) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, ROOT / "tools" / "record.py", *map(str, words)], capture_output=True, text=True)
 
 
+def test_another_machines_records_are_taken_over_and_merged(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    records.write(here, record(options={"LMHEAD": "0"}))
+    records.write(there, record())
+    done = run_record("--take", there, "--out", here)
+    assert done.returncode == 0, done.stderr
+    found, = records.load_all(here)
+    assert [run["options"] for run in found["runs"]] == [{}, {"LMHEAD": "0"}]
+    assert run_record("--take", tmp_path / "nowhere", "--out", here).returncode == 2
+    done = run_record("--chapters", "05")
+    assert done.returncode == 2 and "--build-dir, --model: needed" in done.stderr
+
+
 @needs_program
 def test_a_sitting_is_measured_and_recorded(tmp_path):
     model = tmp_path / "tiny-a.gguf"
