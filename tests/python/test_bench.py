@@ -60,7 +60,8 @@ def test_with_a_gpu_the_newest_chapter_is_measured_or_the_whole_ladder(monkeypat
     assert command.selected(parsed("--reproduce")) == "all"
 
 
-@pytest.mark.parametrize("words", [("--ab", "05", "06", "--record"), ("--ab", "05", "06", "--chapter", "07")])
+@pytest.mark.parametrize("words", [("--ab", "05", "06", "--record"), ("--ab", "05", "06", "--chapter", "07"),
+                                   ("--ab", "05", "06", "--breakdown")])
 def test_ab_goes_with_nothing_else(words):
     with pytest.raises(Failure, match="--ab") as caught:
         command.bench(parsed(*words))
@@ -163,6 +164,15 @@ def test_two_chapters_are_compared_as_programs(emulated):
     row, = json.loads(done.stdout)
     assert row["test"] == "tg1" and len(row["a_samples_ns"]) == len(row["b_samples_ns"]) == 2
     assert row["interval_95"][0] <= row["ratio"] <= row["interval_95"][1]
+
+
+@pytest.mark.skipif(not (BUILD / "reference").exists(), reason="the oracle's program is not built")
+def test_the_oracle_has_no_kernels_to_time(tmp_path):
+    model = tmp_path / "tiny-d.gguf"
+    synthetic.make(model, synthetic.PRESETS["tiny-d"])
+    done = minfer_bench("--build-dir", BUILD, "--chapter", "oracle", "--model", model, "--breakdown")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--breakdown" in done.stderr
 
 
 @pytest.mark.skipif(not (BUILD / "reference").exists(), reason="the oracle's program is not built")

@@ -80,8 +80,10 @@ def find_models(wanted: list[str] | None, install: bool) -> list[sitting.NamedMo
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    if arguments.ab and (arguments.record or arguments.peer or arguments.chapter or arguments.reproduce):
-        raise Failure("--ab compares two chapters and nothing else: leave out --chapter, --peer, --record, --reproduce", USAGE)
+    beside = [arguments.record, arguments.peer, arguments.chapter, arguments.reproduce, arguments.breakdown]
+    if arguments.ab and any(beside):
+        raise Failure("--ab compares two chapters and nothing else: leave out --breakdown, --chapter, --peer, --record, "
+                      "--reproduce", USAGE)
     listed = selected(arguments)
     build_dir = arguments.build_dir or build.folder()
     subjects = options.select(listed, build_dir, built=arguments.build_dir is not None)

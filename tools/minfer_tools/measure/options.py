@@ -122,6 +122,8 @@ def measure(subjects: list[sitting.Subject], models: list[sitting.NamedModel], a
         if not model.path.is_file():
             raise Failure(f"--model: {model.path}: no such file", USAGE)
     on_gpu = any(subject.on_gpu for subject in subjects)
+    if options.breakdown and not on_gpu:
+        raise Failure("--breakdown: takes the steps of GPU chapters apart, and none was asked for", USAGE)
     roofline, bandwidth = None, None
     if on_gpu:
         progress("measuring the roofline")
