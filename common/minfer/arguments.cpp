@@ -12,7 +12,6 @@
 
 #include <minfer/build_facts.h>
 #include <minfer/terminal.h>
-#include <minfer/version.h>
 
 namespace minfer {
 namespace {
@@ -350,13 +349,6 @@ void check(Arguments& arguments, const EngineInfo& info) {
     throw UsageError("there are no prompt ids");
 }
 
-/// The version, and below it how the program was built.
-std::string version_text(const EngineInfo& info) {
-  std::string text = "minfer " + std::string(kVersion) + " (" + info.name + ")";
-  for (const auto& [name, value] : build_facts()) text += "\n  " + name + ": " + value;
-  return text;
-}
-
 }  // namespace
 
 std::vector<Token> parse_ids(std::string_view what, std::string_view text) {
@@ -376,7 +368,7 @@ std::variant<Arguments, int> parse_arguments(int argc, char** argv, const Engine
   Arguments arguments;
   std::vector<std::string> words;
   CLI::App app("Qwen2.5 on the engine '" + info.name + "', greedy decoding at batch 1.", info.name);
-  app.set_version_flag("--version", version_text(info));
+  app.set_version_flag("--version", version_text(info.name));
   app.require_subcommand(0, 1);
   app.add_option("words", words, "MODEL N IDS...: N new tokens after these ids, as text")
       ->type_name("MODEL N IDS");

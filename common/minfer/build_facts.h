@@ -12,4 +12,7 @@ namespace minfer {
 /// carried to another machine says by itself what a record has to have.
 std::vector<std::pair<std::string, std::string>> build_facts();
 
+/// The version of a program of this name, and below it how it was built.
+std::string version_text(const std::string& program);
+
 }  // namespace minfer

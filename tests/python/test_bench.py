@@ -155,6 +155,24 @@ def test_the_whole_ladder_is_reproduced_recorded_and_rendered(emulated, tmp_path
 
 
 @pytest.mark.emulated
+def test_a_program_prints_its_step_by_kernel(emulated):
+    folder, model = emulated[1], emulated[3]
+    slug = list(EMULATED)[-1].split("-", 1)[1]
+    done = subprocess.run([folder / slug, "bench", "--model", model, "-p", "3", "-n", "2", "-r", "1", "--breakdown"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "(minfer emulator)" in done.stderr  # whose times these are
+    _, table = done.stdout.split("| kernel | launches |")  # once: a prompt is not taken apart
+    lines = table.split("\n\n")[0].splitlines()[2:]
+    *kernels, idle, step = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert {"rmsnorm", "argmax"} <= {row[0] for row in kernels}
+    assert (step[0], step[3], step[1]) == ("the step", "100.0 %", str(sum(int(row[1]) for row in kernels)))
+    assert idle[0].startswith("idle") and float(step[2]) > 0
+    assert float(idle[2]) == pytest.approx(float(step[2]) - sum(float(row[2]) for row in kernels), abs=1)
+    assert "With an event behind each kernel the step takes" in done.stdout
+
+
+@pytest.mark.emulated
 def test_two_chapters_are_compared_as_programs(emulated):
     first, second = list(EMULATED)[-2:]
     done = minfer_bench("--ab", first[:2], second[:2], *emulated, "-o", "json")

@@ -132,7 +132,20 @@ def test_tokenize_and_detokenize_are_inverse(model, text):
 def test_version_is_the_projects():
     shown = program("--version")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.split()[:2] == ["minfer", VERSION]
+    assert shown.stdout.splitlines()[0] == f"minfer {VERSION} (reference)"
+
+
+def test_the_program_says_how_it_was_built(model):
+    """As its build folder has it, so that it can be carried without that."""
+    said = dict(line.strip().split(": ", 1) for line in program("--version").stdout.splitlines()[1:])
+    cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
+    assert f"CMAKE_BUILD_TYPE:STRING={said['CMAKE_BUILD_TYPE']}\n" in cache
+    compiler, version = said["compiler"].split(" ")
+    found = "".join(path.read_text() for path in BUILD.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"))
+    assert f'CMAKE_CXX_COMPILER_ID "{compiler}")' in found and f'CMAKE_CXX_COMPILER_VERSION "{version}")' in found
+    assert "\nCMAKE_CXX_FLAGS:STRING=\n" not in cache or "CMAKE_CXX_FLAGS" not in said  # what is not set is left out
+    bench = program("bench", "--model", model, "-p", "0", "-n", "1", "-r", "1", "-o", "jsonl")
+    assert json.loads(bench.stdout)["build"] == said
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("tokenize",), ("detokenize",), ("dump",)])
