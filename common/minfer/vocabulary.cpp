@@ -145,35 +145,66 @@ void Vocabulary::read_names(const GgufFile& file, const std::vector<std::string_
 }
 
 void Vocabulary::index_names(const GgufFile& file) {
-  std::size_t n_slots = 2;
-  while (n_slots < 2 * std::size_t{n_tokens_}) n_slots *= 2;
-  slots_.assign(n_slots, {0, kNoToken});
+  std::size_t n_buckets = 2;
+  while (n_buckets < n_tokens_) n_buckets *= 2;
+  bucket_ends_.assign(n_buckets, 0);
 
+  // A counting sort by bucket, then each bucket by itself: most hold one token or two.
+  std::vector<std::uint32_t> hashes(n_tokens_);
   for (std::uint32_t id = 0; id < n_tokens_; ++id) {
-    const std::string_view name = names_[id];
-    const std::uint32_t hash = hash_of(name);
-    Slot& slot = slots_[slot_of(name, hash)];
-    if (slot.id != kNoToken) {
-      fail(file, kTokensKey,
-           "has " + token_text(id, name) + ", also as token " + std::to_string(slot.id) +
-               ", expected each once");
-    }
-    slot = {hash, static_cast<Token>(id)};
+    hashes[id] = hash_of(names_[id]);
+    ++bucket_ends_[bucket_of(hashes[id])];
   }
-}
+  std::uint32_t n = 0;
+  for (std::uint32_t& end : bucket_ends_) {
+    n += end;
+    end = n - end;  // where the bucket begins, until it is filled
+  }
+  entries_.resize(n_tokens_);
+  for (std::uint32_t id = 0; id < n_tokens_; ++id) {
+    entries_[bucket_ends_[bucket_of(hashes[id])]++] = {hashes[id], static_cast<Token>(id)};
+  }
 
-/// Where a name stands in the table, or the free slot where it would.
-std::size_t Vocabulary::slot_of(std::string_view name, std::uint32_t hash) const {
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t i = hash & mask;
-  while (slots_[i].id != kNoToken && (slots_[i].hash != hash || names_[slots_[i].id] != name)) {
-    i = (i + 1) & mask;
+  Entry second = {0, kNoToken};
+  Entry first = second;
+  std::uint32_t begin = 0;
+  for (const std::uint32_t end : bucket_ends_) {
+    if (end - begin > 1) {
+      std::sort(entries_.begin() + begin, entries_.begin() + end,
+                [this](const Entry& x, const Entry& y) {
+                  if (x.hash != y.hash) return x.hash < y.hash;
+                  const int order = names_[x.id].compare(names_[y.id]);
+                  return order != 0 ? order < 0 : x.id < y.id;
+                });
+    }
+    for (std::uint32_t i = begin; i + 1 < end; ++i) {
+      const Entry& entry = entries_[i];
+      const Entry& next = entries_[i + 1];
+      if (entry.hash != next.hash || names_[entry.id] != names_[next.id]) continue;
+      if (second.id == kNoToken || next.id < second.id) {
+        first = entry;
+        second = next;
+      }
+    }
+    begin = end;
   }
-  return i;
+  if (second.id != kNoToken) {
+    fail(file, kTokensKey,
+         "has " + token_text(second.id, names_[second.id]) + ", also as token " +
+             std::to_string(first.id) + ", expected each once");
+  }
 }
 
 Token Vocabulary::find(std::string_view name) const {
-  return slots_[slot_of(name, hash_of(name))].id;
+  const std::uint32_t hash = hash_of(name);
+  const std::size_t bucket = bucket_of(hash);
+  const auto begin = entries_.begin() + (bucket == 0 ? 0 : bucket_ends_[bucket - 1]);
+  const auto end = entries_.begin() + bucket_ends_[bucket];
+  const auto found = std::lower_bound(begin, end, name, [&](const Entry& entry, std::string_view) {
+    return entry.hash != hash ? entry.hash < hash : names_[entry.id] < name;
+  });
+  const bool is_here = found != end && found->hash == hash && names_[found->id] == name;
+  return is_here ? found->id : kNoToken;
 }
 
 void Vocabulary::find_byte_tokens(const GgufFile& file) {

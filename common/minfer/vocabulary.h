@@ -58,8 +58,8 @@ class Vocabulary {
   const ByteTokens& byte_tokens() const { return byte_tokens_; }
 
  private:
-  /// An entry of a hash table with open addressing; part of the hash is kept to compare first.
-  struct Slot {
+  /// A token of the index, which compares hashes before names.
+  struct Entry {
     std::uint32_t hash;
     Token id;
   };
@@ -68,13 +68,16 @@ class Vocabulary {
   void read_names(const GgufFile& file, const std::vector<std::string_view>& names);
   void index_names(const GgufFile& file);
   void find_byte_tokens(const GgufFile& file);
-  std::size_t slot_of(std::string_view name, std::uint32_t hash) const;
+  std::size_t bucket_of(std::uint32_t hash) const { return hash & (bucket_ends_.size() - 1); }
 
   std::uint32_t n_tokens_ = 0;
   std::vector<TokenType> types_;
   StringList names_;
   StringList bytes_;
-  std::vector<Slot> slots_;  // a power of two of them, at most half of them taken
+  // By bucket, then hash, then name, and searched by halves: names that were chosen to collide are
+  // compared, but never each with each.
+  std::vector<Entry> entries_;              // [n_tokens]
+  std::vector<std::uint32_t> bucket_ends_;  // [a power of two] where in entries_ each bucket ends
   ByteTokens byte_tokens_ = {};
 };
 
