@@ -4,7 +4,8 @@
 
     whole_model.py make FOLDER                     writes the models (needs numpy)
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
-    whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules
+    whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules: the smallest
+                                                   model alone, or with --every-model all of them
     whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory,
                                                    and with options that it has not
     whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
@@ -136,18 +137,24 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
     return problems
 
 
-def schedules(program: Path, folder: Path, data: dict) -> list[str]:
+def schedules(program: Path, folder: Path, data: dict, every_model: bool) -> list[str]:
     """What changes when blocks run in another order, or on more or fewer SMs: nothing may."""
     problems = []
-    case = data["schedules"]
-    model = model_path(folder, case["model"])
-    expected = force(program, model, case["ids"], case["prompt"]).hash
-    runs = [{"MINFER_EMULATOR_SEED": str(seed)} for seed in SEEDS]
-    runs += [{"MINFER_EMULATOR_SMS": str(count)} for count in SM_COUNTS]
-    for variables in runs:
-        found = force(program, model, case["ids"], case["prompt"], **variables).hash
-        if found != expected:
-            problems.append(f"{variables}: logits hash {found}, without {expected}")
+    seeds = [{"MINFER_EMULATOR_SEED": str(seed)} for seed in SEEDS]
+    counts = [{"MINFER_EMULATOR_SMS": str(count)} for count in SM_COUNTS]
+    if every_model:
+        runs = counts + [{**seed, **count} for seed in seeds for count in counts]
+        cases = [{"model": name, **case} for name, case in data["cases"].items()]
+    else:
+        runs = seeds + counts
+        cases = [data["schedules"]]
+    for case in cases:
+        model = model_path(folder, case["model"])
+        expected = force(program, model, case["ids"], case["prompt"]).hash
+        for variables in runs:
+            found = force(program, model, case["ids"], case["prompt"], **variables).hash
+            if found != expected:
+                problems.append(f"{case['model']}, {variables}: logits hash {found}, without {expected}")
     return problems
 
 
@@ -222,6 +229,7 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
+    parser.add_argument("--every-model", action="store_true")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     data = json.loads(HASHES.read_text(encoding="utf-8"))
@@ -235,7 +243,7 @@ def main() -> int:
         elif options.command == "check":
             problems = check(program, options.reference, folder, data, options.cases, options.update)
         elif options.command == "schedules":
-            problems = schedules(program, folder, data)
+            problems = schedules(program, folder, data, options.every_model)
         else:
             problems = refusals(program, folder, data)
     except Skip as reason:
