@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -47,6 +48,8 @@ def main() -> int:
         return 1
     if arguments.pages_only:
         return 0
+    # A book is all that lies in its folder.
+    shutil.rmtree(out / "epub", ignore_errors=True)
     for builder in ("html", *(("epub",) if arguments.epub else ())):
         if sphinx(out, source, builder, arguments.j):
             return 1

@@ -64,4 +64,6 @@ copybutton_only_copy_prompt_lines = True
 
 epub_basename = "minfer"
 epub_show_urls = "no"
-epub_exclude_files = ["search.html", "_static/minfer.js"]
+epub_css_files = ["book.css"]
+epub_exclude_files = ["search.html", "_static/minfer.js", "_static/minfer.css",
+                      *(f"_static/fonts/{path.name}" for path in (HERE / "_static" / "fonts").iterdir())]

@@ -5,7 +5,7 @@
 /** What scrolls sideways can be reached and scrolled with the keyboard; what does not is no stop on the way. */
 function makeScrollersFocusable() {
   const scrollers = document.querySelectorAll(
-    ".highlight pre, .table-wrapper, dt.sig-object, .sidebar-scroll, .toc-scroll, .diff-view");
+    ".highlight pre, .table-wrapper, dt.sig-object, .sidebar-scroll, .toc-scroll, .diff-view, figure.drawing");
   for (const element of scrollers) {
     const scrolls = element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;
     if (scrolls) {
@@ -52,7 +52,7 @@ function plainSignatures() {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  document.querySelectorAll(".chapter-diff").forEach(setUpDiff);
+  document.querySelectorAll(".chapter-diff:has(.diff-toggle)").forEach(setUpDiff);
   nameLandmarks();
   plainSignatures();
   makeScrollersFocusable();

@@ -13,10 +13,10 @@ from .glossary import LinkTerms
 from .links import LinkNames, resolve_page
 from .listing import Listing
 from .overview import ChapterList
-from .results import Ladder, Reported, Results, Roofline
+from .results import Ladder, Reported, Results, Roofline, Step
 
 DIRECTIVES = {"chapter-diff": ChapterDiff, "chapter-list": ChapterList, "drawing": Draw, "ladder": Ladder, "listing": Listing,
-              "reported": Reported, "results": Results, "roofline": Roofline}
+              "reported": Reported, "results": Results, "roofline": Roofline, "measured-step": Step}
 
 
 def version_of_pages() -> int:

@@ -37,7 +37,8 @@ def assemble(out: Path) -> Path:
     for path in list(target.rglob("*.md")):
         if str(path.relative_to(target)) not in wanted:
             path.unlink()
-    shutil.copytree(DOCS / "_static", target / "_static", dirs_exist_ok=True)
+    shutil.rmtree(target / "_static", ignore_errors=True)
+    shutil.copytree(DOCS / "_static", target / "_static")
     return target
 
 

@@ -11,12 +11,14 @@ from html import escape
 from pathlib import Path
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from pygments.formatters.html import _get_ttype_class
 from pygments.lexers import CMakeLexer, CppLexer, CudaLexer, TextLexer
 from sphinx.util.docutils import SphinxDirective
 
 from minfer_tools.chapter_tree import Chapter, find_chapters, resolve
 
+from . import listing
 from .places import ROOT
 
 CONTEXT = 3
@@ -30,6 +32,7 @@ class FileDiff:
     name: str
     old: list[str]
     new: list[str]
+    first: tuple[int, int] = (1, 1)  # the numbers of the first lines of both
 
     @property
     def groups(self) -> list[list[tuple]]:
@@ -75,15 +78,16 @@ def coloured(text: str, suffix: str) -> list[str]:
 def unified_rows(diff: FileDiff) -> list[str]:
     suffix = Path(diff.name).suffix
     old, new = (coloured("\n".join(lines), suffix) for lines in (diff.old, diff.new))
-    rows = []
+    rows, (a, b) = [], diff.first
     for group in diff.groups:
-        rows.append(hunk_row(group, 3))
+        if diff.first == (1, 1):
+            rows.append(hunk_row(group, 3))
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                rows += [row("", [(i + 1, ""), (j + 1, " ")], new[j]) for i, j in zip(range(i1, i2), range(j1, j2))]
+                rows += [row("", [(i + a, ""), (j + b, " ")], new[j]) for i, j in zip(range(i1, i2), range(j1, j2))]
             else:
-                rows += [row("del", [(i + 1, ""), ("", "-")], old[i]) for i in range(i1, i2)]
-                rows += [row("ins", [("", ""), (j + 1, "+")], new[j]) for j in range(j1, j2)]
+                rows += [row("del", [(i + a, ""), ("", "-")], old[i]) for i in range(i1, i2)]
+                rows += [row("ins", [("", ""), (j + b, "+")], new[j]) for j in range(j1, j2)]
     return rows
 
 
@@ -148,6 +152,29 @@ def html(a: Chapter, b: Chapter) -> str:
     return f'<div class="chapter-diff">{head}{"".join(file_html(d, d.name == opened) for d in diffs)}</div>'
 
 
+def of_definition(out: Path, a: Chapter, b: Chapter, what: str) -> FileDiff:
+    """What changes in one definition, "gemv.cuh#gemv", the comment above it left out. Raises ValueError without it."""
+    name, _, symbol = what.partition("#")
+    sides = []
+    for chapter in (a, b):
+        file = f"chapters/{chapter.name}/{name}"
+        first, last = listing.find(out, file, symbol)
+        lines = read_lines(ROOT / file)
+        while lines[first - 1].startswith("///"):
+            first += 1
+        sides.append((lines[first - 1:last], first))
+    (old, i), (new, j) = sides
+    return FileDiff(name, old, new, (i, j))
+
+
+def definition_html(diff: FileDiff, a: Chapter, b: Chapter) -> str:
+    name, before, after = (escape(text) for text in (diff.name, a.name, b.name))
+    return (f'<div class="chapter-diff"><div class="diff-file"><div class="diff-title"><span class="name">{name}</span> '
+            f'<span>{before} → {after}</span></div><div class="diff-view unified highlight" role="region" tabindex="0" '
+            f'aria-label="{name}, {before} and {after}"><table><tbody>{"".join(unified_rows(diff))}</tbody></table>'
+            "</div></div></div>")
+
+
 def plain(a: Chapter, b: Chapter) -> str:
     """As patch has it, for books."""
     lines = []
@@ -158,7 +185,10 @@ def plain(a: Chapter, b: Chapter) -> str:
 
 
 class ChapterDiff(SphinxDirective):
+    """All that changes between two chapters; with :definition:, what changes in that one, unfolded."""
+
     required_arguments = 2
+    option_spec = {"definition": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         chapters = find_chapters(ROOT)
@@ -166,7 +196,19 @@ class ChapterDiff(SphinxDirective):
         for chapter in (a, b):
             for path in chapter.files():
                 self.env.note_dependency(str(chapter.path / path))
+        if "definition" in self.options:
+            return self._definition(a, b)
         if self.env.app.builder.format == "html" and self.env.app.builder.name != "epub":
             return [nodes.raw("", html(a, b), format="html")]
         text = plain(a, b)
+        return [nodes.literal_block(text, text, language="diff")]
+
+    def _definition(self, a: Chapter, b: Chapter) -> list[nodes.Node]:
+        try:
+            diff = of_definition(Path(self.config.minfer_out), a, b, self.options["definition"])
+        except ValueError as error:
+            raise self.error(str(error)) from None
+        if self.env.app.builder.name != "epub":
+            return [nodes.raw("", definition_html(diff, a, b), format="html")]
+        text = "\n".join(difflib.unified_diff(diff.old, diff.new, a.name, b.name, lineterm="", n=CONTEXT))
         return [nodes.literal_block(text, text, language="diff")]

@@ -86,7 +86,6 @@ class Page:
         self.project = places.chapter_project(chapter)
         self.text = (chapter.path / "README.md").read_text(encoding="utf-8")
         self._shown: set[str] = set()
-        self._drawn = False
 
     @property
     def title(self) -> str:
@@ -134,13 +133,18 @@ class Page:
         shown = [*titles[:at], *diff, *titles[at:], "Reference"]
         return ":::{container} chapter-nav\n" + "\n".join(f"- [{title}](#{anchor(title)})" for title in shown) + "\n:::"
 
+    def _drawings_of(self, walk_through: Section) -> list[str]:
+        """A walk-through has the chapter's picture of its place, the last one all that are left."""
+        names = drawings.OF_CHAPTER.get(places.slug(self.chapter), ())
+        titles = [s.title for s in self._sections() if s.title.lower().startswith("walk-through")]
+        at = titles.index(walk_through.title)
+        return list(names[at:] if len(titles) == at + 1 else names[at:at + 1])
+
     def _section(self, section: Section) -> str:
         title = section.title
         lines = [f"## {title}"] if title else []
         if title.lower().startswith("walk-through"):
-            if not self._drawn:
-                lines += [f"```{{drawing}} {name}\n```" for name in drawings.OF_CHAPTER.get(places.slug(self.chapter), ())]
-            self._drawn = True
+            lines += [f"```{{drawing}} {name}\n```" for name in self._drawings_of(section)]
             lines += [self._annotated(block) for block in gathered(section.blocks)]
         elif title.lower().startswith("reproduce"):
             lines.append(":::{container} reproduce\n" + "\n\n".join(section.blocks) + "\n:::")
@@ -148,8 +152,10 @@ class Page:
             lines.append(":::{container} exercises\n" + "\n\n".join(section.blocks) + "\n:::")
             lines += self._solutions()
         elif title.lower().startswith("results"):
-            lines += section.blocks
-            lines.append(f"```{{ladder}}\n:chapter: {self.chapter.name}\n```")
+            tables = [i for i, block in enumerate(section.blocks) if block.startswith("```{results}")]
+            table = tables[0] if tables else len(section.blocks) - 1
+            plot = f"```{{ladder}}\n:chapter: {self.chapter.name}\n```"
+            lines += [*section.blocks[:table + 1], plot, *section.blocks[table + 1:]]
         else:
             lines += section.blocks
         return "\n\n".join(line.replace("@@code ", "").strip() if line.startswith("@@code") else line for line in lines)
@@ -158,7 +164,7 @@ class Page:
 
     def _annotated(self, block: str) -> str:
         asked = re.findall(r"@@code (\S+)@@", block)
-        prose = re.sub(r"@@code \S+@@\n?", "", block).strip()
+        prose = re.sub(r"@@code \S+@@\n?", "", block).strip("\n").rstrip()  # a block of code begins with spaces
         targets = [self._own(target) for target in asked] or self._spoken_of(prose)
         self._shown.update(self._name_of(target) for target in asked)
         if not targets:

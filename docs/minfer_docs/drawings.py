@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 
-from .plots import THEMES, Theme
+from .plots import FONTS, THEMES, Theme
 from .results import FromRecords
 
-SANS = "DejaVu Sans, Helvetica, Arial, sans-serif"
-MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+SANS, MONO = "Inter, sans-serif", "JetBrains Mono, monospace"
+
+
+@cache
+def fonts() -> str:
+    """The fonts, in the picture: one that stands in a page has no others."""
+    faces = (("Inter", 400, "Inter-Regular"), ("Inter", 700, "Inter-Bold"), ("JetBrains Mono", 400, "JetBrainsMono"))
+    return "".join(f'@font-face{{font-family:"{family}";font-weight:{weight};src:url(data:font/ttf;base64,'
+                   f'{b64encode((FONTS / f"{name}.ttf").read_bytes()).decode()})}}' for family, weight, name in faces)
 
 
 @dataclass
@@ -21,6 +30,7 @@ class Canvas:
     width: float
     height: float
     theme: Theme
+    left: float = 0  # of what is shown
     parts: list[str] = field(default_factory=list)
 
     def box(self, x: float, y: float, w: float, h: float, fill: str = "none", stroke: str | None = None, radius: float = 3,
@@ -47,8 +57,9 @@ class Canvas:
         arrow = (f'<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerUnits="userSpaceOnUse" '
                  f'markerWidth="10" markerHeight="10" '
                  f'orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="{self.theme.limit}"/></marker></defs>')
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
-                f'width="{self.width:g}" height="{self.height:g}">{arrow}{"".join(self.parts)}</svg>\n')
+        width = self.width - self.left
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{self.left:g} 0 {width:g} {self.height:g}" '
+                f'width="{width:g}" height="{self.height:g}"><style>{fonts()}</style>{arrow}{"".join(self.parts)}</svg>\n')
 
 
 def soft(theme: Theme) -> str:
@@ -132,7 +143,7 @@ def token_flow(theme: Theme) -> str:
 
 
 def q4_0_block(theme: Theme) -> str:
-    c = Canvas(760, 210, theme)
+    c = Canvas(760, 210, theme, left=19)
     w, x0, y0 = 40, 20, 60
     c.text(x0, 28, "BlockQ4_0: 32 weights in 18 bytes, 4.5 bits each", 14, "start", bold=True)
     c.box(x0, y0, 2 * w, 56, warm(theme))
@@ -155,7 +166,7 @@ def q4_0_block(theme: Theme) -> str:
 
 
 def kv_cache(theme: Theme) -> str:
-    c = Canvas(760, 352, theme)
+    c = Canvas(730, 352, theme, left=19)
     c.text(20, 28, "The KV cache of one layer: a row a position, read whole by every later token", 14, "start", bold=True)
     x0, y0, w, h = 270, 60, 440, 26
     for row in range(7):
@@ -185,61 +196,102 @@ def kv_cache(theme: Theme) -> str:
 # --- Which lane reads what ------------------------------------------------------------------------------------
 
 
+SECTOR = 32  # bytes
+
+
 def lane_map(theme: Theme, title: str, lines: tuple[str, str], lane_of: Callable[[int, int], int | None],
-             label: Callable[[int], str], cells: int = 32, rows: int = 4, unit: str = "element") -> str:
-    """Some runs of a row of x or W as rows of cells; what one load of a warp touches is filled and bears its lane."""
-    c = Canvas(760, 118 + rows * 28, theme)
-    c.text(20, 26, title, 14, "start", bold=True)
-    x0, y0, w, h = 92, 52, 640 / cells, 24
+             label: Callable[[int], str], cell_bytes: int = 4, rows: int = 4, unit: str = "element") -> str:
+    """Some runs of a row of x or W, 32 cells each. What one load of a warp reads is filled and bears its lane; what comes
+    along, since memory is read in sectors, is tinted."""
+    cells = 32
+    c = Canvas(760, 142 + rows * 28, theme)
+    c.text(2, 20, title, 14, "start", bold=True)
+    x0, y0, w, h = 74, 48, 680 / cells, 24
     for cell in range(0, cells, 4):
-        c.text(x0 + (cell + 0.5) * w, y0 - 6, str(cell), 9.5)
-    c.text(20, y0 - 6, unit, 9.5, "start")
+        c.text(x0 + (cell + 0.5) * w, y0 - 6, str(cell), 10)
+    c.text(2, y0 - 6, unit, 10, "start")
     for run in range(rows):
         y = y0 + run * 28
-        c.text(20, y + 16, label(run), 11, "start", mono=True)
+        c.text(2, y + 16, label(run), 11.5, "start", mono=True)
         for cell in range(cells):
             lane = lane_of(run, cell)
-            c.box(x0 + cell * w, y, w, h, theme.accent if lane is not None else "none", theme.faint, 1)
+            first = cell - cell % (SECTOR // cell_bytes)
+            comes_along = any(lane_of(run, other) is not None for other in range(first, first + SECTOR // cell_bytes))
+            c.box(x0 + cell * w, y, w, h, theme.accent if lane is not None else soft(theme) if comes_along else "none",
+                  theme.faint, 1)
             if lane is not None:
-                c.text(x0 + (cell + 0.5) * w, y + 16, str(lane), 10 if lane < 10 else 9.5, mono=True, colour=inverse(theme))
+                c.text(x0 + (cell + 0.5) * w, y + 16, str(lane), 10.5, mono=True, colour=inverse(theme))
+    below = y0 + rows * 28 + 10
+    legend(c, 2, below)
     for number, line in enumerate(lines):
-        c.text(20, y0 + rows * 28 + 22 + 18 * number, line, 12, "start")
+        c.text(2, below + 34 + 18 * number, line, 12.5, "start")
     return c.svg()
+
+
+def legend(c: Canvas, x: float, y: float) -> None:
+    c.box(x, y, 14, 14, c.theme.accent, c.theme.faint, 1)
+    c.text(x + 20, y + 11.5, "read, by the lane of that number", 11.5, "start")
+    c.box(x + 232, y, 14, 14, soft(c.theme), c.theme.faint, 1)
+    c.text(x + 252, y + 11.5, "fetched with it: the rest of a 32-byte sector", 11.5, "start")
 
 
 def lanes_naive(theme: Theme) -> str:
     return lane_map(theme, "One load of x, naive: a lane walks a run of its own",
-                    ("A lane's first element is 128 bytes from its neighbour's: 32 lanes touch 32 sectors",
-                     "of 32 bytes, and use 4 bytes of each. The numbers are lanes."),
+                    ("A lane's element is 128 bytes from its neighbour's: 32 lanes touch 32 sectors and use 4 bytes of each.",
+                     "Runs 0 to 3 of the warp's 32 are shown; the next load is one element to the right, in every run."),
                     lambda run, cell: run if cell == 0 else None, lambda run: f"run {run}")
 
 
 def lanes_warp(theme: Theme) -> str:
     return lane_map(theme, "One load of x, a warp a row: a lane is an element's place in the run",
-                    ("32 lanes read 32 neighbours, 128 bytes: four sectors, all of them used.",
-                     "The next step of the loop is the next run."),
+                    ("32 lanes read 32 neighbours, 128 bytes: four sectors, and all of them used.",
+                     "The next load is the next run."),
                     lambda run, cell: cell if run == 0 else None, lambda run: f"run {run}")
 
 
 def lanes_dp4a(theme: Theme) -> str:
     return lane_map(theme, "One load of x, dp4a: a lane a block, four int8 in a word",
-                    ("A block of activations is 32 bytes now, one sector, and a lane comes back for all eight words",
-                     "of it. The block's 18 bytes of weights lie next to the neighbours': 576 bytes a warp."),
-                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}")
+                    ("A block of activations is 32 bytes now, one sector, and a lane comes back for all eight words of it,",
+                     "which the L1 still has. The block's 18 bytes of weights lie next to the neighbours': 576 bytes a warp."),
+                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}", cell_bytes=1, unit="byte")
 
 
 def lanes_head(theme: Theme) -> str:
     return lane_map(theme, "One load of W, the int8 head: quants apart from scales",
                     ("As in a file, 34 bytes a block, every second block would begin in the middle of a word. Apart, a lane's",
                      "32 quants are eight aligned words, and a warp's 1,024 bytes lie together; the scales are an array."),
-                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}", unit="byte")
+                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}", cell_bytes=1, unit="byte")
+
+
+def warp_load(theme: Theme, title: str, below: str, lane_of: Callable[[int, int], bool]) -> str:
+    """All 32 runs that a warp reads, small: what one load reads and what comes along."""
+    c = Canvas(360, 400, theme)
+    c.text(2, 18, title, 15, "start", bold=True)
+    size, x0, y0 = 10.6, 2, 34
+    for run in range(32):
+        for cell in range(32):
+            first = cell - cell % 8
+            comes_along = any(lane_of(run, other) for other in range(first, first + 8))
+            fill = theme.accent if lane_of(run, cell) else soft(theme) if comes_along else "none"
+            c.box(x0 + cell * size, y0 + run * size, size, size, fill, theme.faint, 0)
+    c.text(2, 392, below, 13.5, "start")
+    return c.svg()
+
+
+def load_before(theme: Theme) -> str:
+    return warp_load(theme, "A lane walks a run of its own", "32 sectors fetched, an eighth of them used",
+                     lambda run, cell: cell == 0)
+
+
+def load_after(theme: Theme) -> str:
+    return warp_load(theme, "32 lanes read 32 neighbours", "4 sectors fetched, all of them used", lambda run, cell: run == 0)
 
 
 # --- The emulator ------------------------------------------------------------------------------------------------
 
 
 def emulator(theme: Theme) -> str:
-    c = Canvas(760, 372, theme)
+    c = Canvas(742, 372, theme, left=19)
     c.text(20, 28, "The emulator: a CUDA thread is a fiber", 14, "start", bold=True)
     c.box(20, 48, 150, 300)
     c.text(95, 72, "grid", 12, bold=True)
@@ -296,12 +348,17 @@ DRAWINGS = {
                           "What one load of activations touches with dp4a."),
     "lanes-int8-head": Drawing(lanes_head, "Lanes 0 to 3 each read the first four bytes of the quants of blocks 0 to 3",
                                "What one load of the int8 head touches."),
+    "load-before": Drawing(load_before, "32 runs of 32 values; the first of each is read, seven beside each are fetched too",
+                           "One load of a warp in the naive port."),
+    "load-after": Drawing(load_after, "32 runs of 32 values; all of the first run are read, and nothing else is fetched",
+                          "The same load a chapter later."),
     "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",
                         "Who runs what in the emulator."),
 }
 
-# Where a chapter's walk-through has a picture: by the chapter's slug, so that others go without.
-OF_CHAPTER = {"reference": ("token", "q4_0"), "naive": ("lanes-naive",), "warp-gemv": ("lanes-warp-gemv",),
+# Where a chapter's walk-through has a picture: by the chapter's slug, so that others go without. Of several walk-throughs
+# each gets one.
+OF_CHAPTER = {"reference": ("q4_0", "token"), "naive": ("lanes-naive",), "warp-gemv": ("lanes-warp-gemv",),
               "dp4a": ("lanes-dp4a",), "fused-attention": ("kv-cache",), "int8-head": ("lanes-int8-head",)}
 
 
@@ -313,4 +370,4 @@ class Draw(FromRecords):
         if drawing is None:
             raise self.error(f"found the drawing {self.arguments[0]!r}, expected one of {', '.join(DRAWINGS)}")
         return self.picture(f"drawing-{self.arguments[0]}", {theme.name: drawing.make(theme) for theme in THEMES},
-                            drawing.text, drawing.caption)
+                            drawing.text, drawing.caption, ("drawing",))

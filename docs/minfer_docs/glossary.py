@@ -16,22 +16,26 @@ from .places import PAGES
 GLOSSARY = "glossary"
 PROSE = (nodes.paragraph,)
 NOT_INSIDE = (nodes.reference, addnodes.pending_xref, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, addnodes.desc,
-              nodes.caption, nodes.thead, nodes.strong, nodes.emphasis)
+              nodes.caption, nodes.thead)
 
 
 @cache
-def terms() -> dict[str, str]:
-    """Each term and alias of the glossary in lower case, with the term as it is written there."""
+def terms() -> dict[str, tuple[str, str]]:
+    """Each term and other name of the glossary in lower case: as it is written there, and the entry that it belongs to."""
     text = (PAGES / f"{GLOSSARY}.md").read_text(encoding="utf-8")
     body = re.search(r"```\{glossary\}\n(.*?)```", text, re.S)[1]
-    found = [line.strip() for line in body.splitlines() if line.strip() and not line.startswith((" ", ":"))]
-    return {term.lower(): term for term in found}
+    found = {}
+    for entry in body.strip().split("\n\n"):
+        names = [line for line in entry.splitlines() if not line.startswith(" ")]
+        found.update((name.lower(), (name, names[0])) for name in names)
+    return found
 
 
 @cache
-def pattern() -> re.Pattern:
-    longest_first = sorted(terms(), key=len, reverse=True)
-    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest_first))})(s?)(?![\w-])", re.I)
+def pattern(seen: frozenset[str]) -> re.Pattern:
+    """What finds the terms of all other entries, the longest first: "KV cache" before "KV"."""
+    longest_first = sorted((name for name, (_, entry) in terms().items() if entry not in seen), key=len, reverse=True)
+    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest_first))})(?:es|s)?(?![\w-])", re.I)
 
 
 class LinkTerms(SphinxTransform):
@@ -41,6 +45,7 @@ class LinkTerms(SphinxTransform):
         docname = self.env.docname
         if docname == GLOSSARY or docname.startswith(("source/", "api/")) or docname.endswith("/api"):
             return
+        self.env.note_dependency(str(PAGES / f"{GLOSSARY}.md"))
         seen: set[str] = set()
         for text in list(self.document.findall(nodes.Text)):
             if inside(text.parent, PROSE) and not inside(text.parent, NOT_INSIDE) and not self._is_in_card(text.parent):
@@ -48,23 +53,27 @@ class LinkTerms(SphinxTransform):
 
     @staticmethod
     def _is_in_card(node: nodes.Node) -> bool:
-        """A card is one link as a whole."""
+        """A card or an entry of a list is one link as a whole, and what stands above a title is no text."""
         while node is not None:
-            if isinstance(node, nodes.Element) and "sd-card" in node.get("classes", ()):
+            if isinstance(node, nodes.Element) and {"sd-card", "entry", "eyebrow"} & set(node.get("classes", ())):
                 return True
             node = node.parent
         return False
 
     def _link(self, text: nodes.Text, seen: set[str]) -> None:
         whole, pieces, end = text.astext(), [], 0
-        for match in pattern().finditer(whole):
-            term = terms()[match[1].lower()]
-            if term in seen:
-                continue
-            seen.add(term)
+        while len(seen) < len({entry for _, entry in terms().values()}):
+            match = pattern(frozenset(seen)).search(whole, end)
+            if match is None:
+                break
+            term, entry = terms()[match[1].lower()]
+            seen.add(entry)
             link = reference("std", "term", term, self.env.docname)
             link += nodes.inline(match[0], match[0], classes=["term"])
-            pieces += [nodes.Text(whole[end:match.start()]), link]
+            before = whole[end:match.start()]
+            if before.endswith('"'):  # what makes quotes round does not see that one opens where a link begins
+                before = f"{before[:-1]}“"
+            pieces += [nodes.Text(before), link]
             end = match.end()
         if pieces:
             text.parent.replace(text, [piece for piece in [*pieces, nodes.Text(whole[end:])] if piece.astext()])

@@ -65,7 +65,7 @@ class Listing(SphinxDirective):
     """Code with a caption that says where it stands."""
 
     required_arguments = 1
-    option_spec = {"lines": directives.flag, "caption": directives.unchanged}
+    option_spec = {"lines": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         try:
@@ -80,8 +80,9 @@ class Listing(SphinxDirective):
         if "#" not in self.arguments[0] or "lines" in self.options:
             return [block]
         caption = nodes.caption("", "")
-        text = file.rsplit("/", 1)[-1] if file.startswith("chapters/") else file
+        is_own = file.split("/")[:2] == self.env.docname.split("/")[:2]
+        text = file.rsplit("/", 1)[-1] if is_own else file
         caption += link_to_source(file, text, self.env.docname)
-        caption += nodes.Text(f" lines {first} to {last}")
+        caption += nodes.inline("", f" lines {first} to {last}", classes=["lines"])
         box = nodes.container("", caption, block, literal_block=True, classes=["literal-block-wrapper", "listing"])
         return [box]

@@ -28,15 +28,34 @@ def speed_of(chapter: Chapter, data: readme.Sources) -> str:
     return f"{number(found[0].speed)} tok/s, {found[0].record['machine']['gpu'].removeprefix('NVIDIA ')}" if found else ""
 
 
+def planned() -> list[tuple[str, str]]:
+    """The chapters to come, from the README's table: name and idea, without those that exist by now."""
+    text = (places.ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d\d-[\w-]+) \| ([^|]+?) \|.*\| planned \|$", text, re.M)
+    existing = {chapter.number for chapter in places.chapters()}
+    return [(name, idea) for name, idea in rows if int(name[:2]) not in existing]
+
+
+def entry(chapter: Chapter, data: readme.Sources) -> str:
+    speed = speed_of(chapter, data)
+    foot = f"```{{container}} speed\n{speed}\n```\n" if speed else ""
+    title = f"[{chapter_page.title_of(chapter)}](/chapters/{chapter.name}.md)"
+    return (f"::::{{container}} entry\n```{{container}} number\n{chapter.number:02d}\n```\n"
+            f":::{{container}} about\n{title}\n\n{idea_of(chapter)}\n:::\n{foot}::::\n")
+
+
 class ChapterList(FromRecords):
+    """{chapter-list}: a table of contents to be read, and what is planned, folded."""
+
     def run(self) -> list:
         self.note_records()
+        for path in [places.ROOT / "README.md", *(chapter.path / "README.md" for chapter in places.chapters())]:
+            self.env.note_dependency(str(path))
         data = sources()
-        cards = []
-        for chapter in places.chapters():
-            speed = speed_of(chapter, data)
-            foot = f"\n\n```{{container}} speed\n{speed}\n```" if speed else ""
-            cards.append(f":::{{grid-item-card}} {chapter.number:02d} {chapter_page.title_of(chapter)}\n"
-                         f":link: /chapters/{chapter.name}\n:link-type: doc\n:class-card: chapter-card\n\n"
-                         f"{idea_of(chapter)}{foot}\n:::")
-        return self.parse("::::{grid} 1 2 2 3\n:gutter: 3\n" + "\n".join(cards) + "\n::::")
+        entries = "\n".join(entry(chapter, data) for chapter in places.chapters())
+        listed = self.parse(f":::::{{container}} chapter-list\n{entries}\n:::::")
+        to_come = planned()
+        if to_come:
+            lines = "\n".join(f"- **{name[:2]}** {idea}" for name, idea in to_come)
+            listed += self.parse(f":::{{dropdown}} {len(to_come)} more are planned\n{lines}\n:::")
+        return listed

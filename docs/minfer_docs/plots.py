@@ -5,17 +5,22 @@ one for a dark one."""
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.patheffects import withStroke  # noqa: E402
+from matplotlib import font_manager, pyplot  # noqa: E402
 
 from minfer_tools.measure import readme  # noqa: E402
 from minfer_tools.measure.records import Result  # noqa: E402
+
+FONTS = Path(__file__).parent / "fonts"
+for font in FONTS.glob("Inter-*.ttf"):
+    font_manager.fontManager.addfont(font)
 
 
 @dataclass(frozen=True)
@@ -32,16 +37,16 @@ class Theme:
     page: str
 
 
-THEMES = (Theme("light", "#1f2328", "#c9ced6", "#8fa6c4", "#1857a8", "#a8434f", "#59636e", "#ffffff"),
-          Theme("dark", "#d6dbe2", "#444c57", "#51688a", "#79b0ff", "#ff8f98", "#98a2ae", "#131416"))
+THEMES = (Theme("light", "#1c2026", "#dfe3e9", "#9db2cf", "#1553a0", "#a8434f", "#59636e", "#ffffff"),
+          Theme("dark", "#d8dde4", "#363c45", "#51688a", "#8ab8ff", "#ff8f98", "#98a2ae", "#131416"))
 
 
 def style(theme: Theme) -> dict:
     return {
-        "svg.hashsalt": "minfer", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 10.5,
+        "svg.hashsalt": "minfer", "svg.fonttype": "path", "font.family": "Inter", "font.size": 10.5,
         "text.color": theme.text, "axes.labelcolor": theme.text, "axes.edgecolor": theme.faint,
         "xtick.color": theme.text, "ytick.color": theme.text, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left", "grid.color": theme.faint,
+        "grid.color": theme.faint,
         "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False,
     }
 
@@ -61,8 +66,45 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def ladder_painter(results: list[Result], title: str, highlight: str | None) -> Callable:
-    """Bars of chapters' speeds on a logarithmic axis that ends at the roofline: a step up is a ratio."""
+def both(paint: Callable[[bool], Callable], wide: tuple[float, float], narrow: tuple[float, float]) -> dict[str, str]:
+    """A plot in every form that a page needs: for each theme, one for a wide page and one for a telephone."""
+    return {f"{theme.name}{suffix}": draw(theme, size, paint(is_narrow)) for theme in THEMES
+            for suffix, size, is_narrow in (("", wide, False), ("-narrow", narrow, True))}
+
+
+def heading(figure, text: str, is_narrow: bool) -> None:
+    figure.suptitle(textwrap.fill(text, 44 if is_narrow else 90), x=0.01, ha="left", fontsize=11, fontweight=650)
+
+
+def rungs(axes, theme: Theme, names: list[str], speeds: list[float], colours: list[str], notes: list[str],
+          hollow: bool = False) -> None:
+    """A point a row on a logarithmic axis, where equal steps are equal ratios; what it is in numbers stands in a column."""
+    rows = range(len(names))
+    axes.set_xscale("log")
+    axes.hlines(rows, axes.get_xlim()[0], speeds, colors=colours, linewidth=2.4, alpha=0.45)
+    axes.scatter(speeds, rows, s=58, zorder=4, linewidths=1.6, edgecolors=colours, facecolors=theme.page if hollow else colours)
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    for row, note in zip(rows, notes):
+        axes.annotate(note, (1, row), (8, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
+                      fontsize=9.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", which="major", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_minor_formatter(lambda *_: "")
+
+
+def level(axes, at: float, text: str, row: int, colour: str, dashes: str) -> None:
+    """A line from top to bottom with its name above: each in a row of its own, so that near ones don't meet."""
+    axes.axvline(at, color=colour, linestyle=dashes, linewidth=1.6, zorder=2)
+    axes.annotate(text, (at, 1), (3, 4 + 13 * row), xycoords=("data", "axes fraction"), textcoords="offset points", ha="right",
+                  fontsize=9.5, color=colour)
+
+
+def ladder_painter(results: list[Result], title: str, highlight: str | None, is_narrow: bool) -> Callable:
+    """Chapters' speeds below the roofline, which the last of them tells."""
     chapters = [r for r in results if r.run["engine"] != "llama.cpp"]
     peers = [r.speed for r in results if r.run["engine"] == "llama.cpp"]
     last = next((r for r in reversed(chapters) if r.share), None)
@@ -71,39 +113,23 @@ def ladder_painter(results: list[Result], title: str, highlight: str | None) -> 
     def paint(figure, theme: Theme) -> None:
         axes = figure.add_subplot()
         names = [r.record["chapter"] for r in chapters]
-        colours = [theme.accent if highlight in (None, name) else theme.bar for name in names]
         speeds = [r.speed for r in chapters]
-        low = 10 ** int(len(str(int(min(speeds)))) - 1) / 2
-        axes.set_xscale("log")
-        axes.barh(names, speeds, color=colours, height=0.62)
-        axes.set_xlim(min(low, min(speeds) / 2), max([*speeds, *peers, roofline or 0]) * 1.35)
-        for index, result in enumerate(chapters):
-            share = f"  {100 * result.share:.1f} %" if result.share else ""
-            axes.annotate(f"{number(result.speed)}{share}", (result.speed, index), (5, 0), textcoords="offset points",
-                          va="center", fontsize=9.5, zorder=5, path_effects=[withStroke(linewidth=3, foreground=theme.page)])
-        axes.invert_yaxis()
+        axes.set_xlim(min(speeds) / 2, max([*speeds, *peers, roofline or 0]) * 1.2)
+        rungs(axes, theme, names, speeds, [theme.accent if highlight in (None, name) else theme.bar for name in names],
+              [f"{number(r.speed)}" + (f"  ({100 * r.share:.1f} %)" if r.share else "") for r in chapters])
         if peers:
-            axes.axvline(max(peers), color=theme.peer, linestyle="--", linewidth=1.4, zorder=1,
-                         label=f"llama.cpp at its best, {number(max(peers))}")
+            level(axes, max(peers), f"llama.cpp at its best {number(max(peers))}", 0, theme.peer, "--")
         if roofline:
-            axes.axvline(roofline, color=theme.limit, linestyle=":", linewidth=1.8, zorder=1,
-                         label=f"roofline, {number(roofline)}")
-        axes.set_xlabel("tokens per second (logarithmic), and the share of the roofline")
-        axes.set_title(title)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", which="major", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        if axes.get_legend_handles_labels()[0]:
-            figure.legend(loc="outside lower center", ncols=2, fontsize=9.5)
+            level(axes, roofline, f"roofline {number(roofline)}", 1, theme.limit, ":")
+        axes.set_xlabel("tokens per second" + ("" if is_narrow else ", and the share of the roofline"))
+        heading(figure, title, is_narrow)
 
     return paint
 
 
 def ladder(results: list[Result], title: str, highlight: str | None) -> dict[str, str]:
-    rows = sum(r.run["engine"] != "llama.cpp" for r in results)
-    size = (7.6, 0.36 * rows + 1.75)
-    return {theme.name: draw(theme, size, ladder_painter(results, title, highlight)) for theme in THEMES}
+    height = 0.32 * sum(r.run["engine"] != "llama.cpp" for r in results) + 1.5
+    return both(lambda is_narrow: ladder_painter(results, title, highlight, is_narrow), (7.6, height), (4.6, height + 0.1))
 
 
 def ladder_text(results: list[Result]) -> str:
@@ -113,7 +139,7 @@ def ladder_text(results: list[Result]) -> str:
 
 
 def lines_painter(series: list[tuple[str, list[float], list[float]]], x_label: str, y_label: str, title: str,
-                  limit: float | None, log_x: bool, mark: tuple[float, float, str] | None = None) -> Callable:
+                  limit: float | None, log_x: bool, mark: tuple[float, float, str] | None, is_narrow: bool) -> Callable:
     def paint(figure, theme: Theme) -> None:
         axes = figure.add_subplot()
         colours = [theme.accent, theme.peer, theme.limit, theme.bar, theme.text]
@@ -123,42 +149,42 @@ def lines_painter(series: list[tuple[str, list[float], list[float]]], x_label: s
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         if limit:
-            axes.axhline(limit, color=theme.limit, linestyle=":", linewidth=1.8, label=f"roofline, {number(limit)} GB/s")
+            axes.axhline(limit, color=theme.limit, linestyle=":", linewidth=1.8)
+            axes.annotate(f"roofline {number(limit)} GB/s", (0, limit), (4, 4), xycoords=("axes fraction", "data"),
+                          textcoords="offset points", color=theme.limit, fontsize=9.5)
         if mark:
             axes.annotate(mark[2], mark[:2], (14, -4), textcoords="offset points", color=theme.peer, va="top",
                           arrowprops={"arrowstyle": "-", "color": theme.peer})
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.12 * max([limit or 0, *(y for _, _, ys in series for y in ys)]))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.set_title(title)
         axes.grid(linewidth=0.6)
         axes.set_axisbelow(True)
-        if axes.get_legend_handles_labels()[0]:
-            figure.legend(loc="outside lower center", ncols=3, fontsize=9.5)
+        heading(figure, title, is_narrow)
+        if len(series) > 1:
+            figure.legend(loc="outside lower center", ncols=2 if is_narrow else 4, fontsize=9.5)
 
     return paint
 
 
 def lines(*arguments) -> dict[str, str]:
-    return {theme.name: draw(theme, (7.6, 3.9), lines_painter(*arguments)) for theme in THEMES}
+    return both(lambda is_narrow: lines_painter(*arguments, is_narrow), (7.6, 3.7), (4.6, 3.5))
 
 
 def reported(speeds: list[tuple[str, float]], peers: list[tuple[str, float]], title: str) -> dict[str, str]:
-    """The reported ladder: hollow bars, so that nobody takes them for measurements."""
-    def paint(figure, theme: Theme) -> None:
-        axes = figure.add_subplot()
-        axes.set_xscale("log")
-        bars = axes.barh([name for name, _ in speeds], [speed for _, speed in speeds], height=0.62, facecolor="none",
-                         edgecolor=theme.accent, hatch="////", linewidth=1.2)
-        axes.bar_label(bars, fmt="%g", padding=5, fontsize=9.5)
-        axes.set_xlim(1, 220)
-        axes.invert_yaxis()
-        axes.axvline(max(speed for _, speed in peers), color=theme.peer, linestyle="--", linewidth=1.4,
-                     label=f"llama.cpp at its best, {max(speed for _, speed in peers):g}")
-        axes.set_xlabel("tokens per second (logarithmic)")
-        axes.set_title(title)
-        axes.tick_params(axis="y", length=0)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        figure.legend(loc="outside lower center", fontsize=9.5)
+    """The reported ladder: hollow points, so that nobody takes them for measurements."""
+    def painter(is_narrow: bool) -> Callable:
+        def paint(figure, theme: Theme) -> None:
+            axes = figure.add_subplot()
+            axes.set_xlim(1.5, 160)
+            rungs(axes, theme, [name for name, _ in speeds], [speed for _, speed in speeds], [theme.accent] * len(speeds),
+                  [f"{speed:g}" for _, speed in speeds], hollow=True)
+            best = max(speed for _, speed in peers)
+            level(axes, best, f"llama.cpp at its best {best:g}", 0, theme.peer, "--")
+            axes.set_xlabel("tokens per second, reported")
+            heading(figure, title, is_narrow)
+        return paint
 
-    return {theme.name: draw(theme, (7.6, 0.33 * len(speeds) + 1.7), paint) for theme in THEMES}
+    height = 0.3 * len(speeds) + 1.4
+    return both(painter, (7.6, height), (4.6, height + 0.2))

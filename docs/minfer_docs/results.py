@@ -32,17 +32,20 @@ class FromRecords(SphinxDirective):
     def parse(self, text: str) -> list[nodes.Node]:
         return self.parse_text_to_nodes(text)
 
-    def picture(self, name: str, themes: dict[str, str], text: str, caption: str) -> list[nodes.Node]:
-        """A figure with a picture for a light page and one for a dark one; books get the light one."""
+    def picture(self, name: str, forms: dict[str, str], text: str, caption: str, classes: tuple = ()) -> list[nodes.Node]:
+        """A figure with a picture for a light page and one for a dark one, and where there are, for narrow pages others;
+        books get the light one."""
         folder = Path(self.config.minfer_out) / "source" / "_plots"
         folder.mkdir(parents=True, exist_ok=True)
-        figure = nodes.figure("", classes=["plot"])
-        for theme, svg in themes.items():
-            path = folder / f"{name}-{theme}.svg"
+        figure = nodes.figure("", classes=["plot", *classes])
+        for form, svg in forms.items():
+            path = folder / f"{name}-{form}.svg"
             if not path.exists() or path.read_text(encoding="utf-8") != svg:
                 path.write_text(svg, encoding="utf-8")
-            if theme == "light" or self.env.app.builder.name != "epub":
-                figure += nodes.image("", uri=f"/_plots/{path.name}", alt=text, classes=[f"only-{theme}"])
+            theme, _, narrow = form.partition("-")
+            if form == "light" or self.env.app.builder.name != "epub":
+                width = [narrow or "wide"] if f"{theme}-narrow" in forms else []
+                figure += nodes.image("", uri=f"/_plots/{path.name}", alt=text, classes=[f"only-{theme}", *width])
         figure += nodes.caption("", caption)
         return [figure]
 
@@ -119,6 +122,22 @@ def way_of(result: Result) -> tuple[str, str]:
     return result.run["options"]["head"], result.run["options"]["fa"]
 
 
+class Step(FromRecords):
+    """{measured-step} 02-naive 03-warp-gemv: a sentence on what was measured before and after."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        self.note_records()
+        for (_, model), results in sorted(ladders(sources()).items(), key=lambda item: not item[0][1].startswith("1.5b")):
+            speeds = {r.record["chapter"]: r.speed for r in results if r.run["engine"] != "llama.cpp"}
+            if all(chapter in speeds for chapter in self.arguments):
+                before, after = (plots.number(speeds[chapter]) for chapter in self.arguments)
+                machine = results[0].record["machine"]["name"]
+                return self.parse(f"{machine}, {model}: **{before} tokens a second before, {after} after.**")
+        return self.parse("Nobody has measured this step yet: `./minfer bench --reproduce` does it.")
+
+
 class Ladder(FromRecords):
     """{ladder}: every chapter's decode speed, a plot for each machine and model; with :chapter:, one plot
     with that chapter marked."""
@@ -137,8 +156,9 @@ class Ladder(FromRecords):
         drawn = []
         for (machine, model), results in found.items():
             title = f"{results[0].record['machine']['name']}, {model}, {readme.LADDER_TEST}"
-            caption = ("Decoding speed of every chapter" + (", this one marked" if chapter else "")
-                       + ". Drawn from the records in chapters/*/results when the site was built.")
+            caption = "Decoding speed of every chapter" + (", this one marked." if chapter else ".")
+            if not drawn:
+                caption += " Drawn from the records in chapters/*/results when the site was built."
             drawn += self.picture(f"ladder-{machine}-{model}{'-' + chapter if chapter else ''}",
                                   plots.ladder(results, title, chapter), plots.ladder_text(results), caption)
         if not drawn and not chapter:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What a reader needs of the site, in Chromium."""
 
+import posixpath
 import re
+import xml.etree.ElementTree as ET
+import zipfile
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -208,8 +212,175 @@ def test_names_in_prose_lead_to_the_reference(page, address):
     assert "/api.html#" in link.evaluate("element => element.href")
 
 
-def test_terms_lead_to_the_glossary(page, address):
-    page.goto(f"{address}/chapters/03-warp-gemv.html")
-    links = page.locator("article a:has(.term)").evaluate_all("links => links.map(link => link.getAttribute('href'))")
-    assert links and all("glossary.html#term-" in link for link in links)
-    assert len(set(links)) == len(links), "a term is linked from its first use alone"
+# What a link to the glossary is looked for in: the text of paragraphs, but not code, other links, heads of tables, captions.
+FIRST_USES = r"""
+groups => {
+  const skipped = 'code, pre, th, figcaption, .entry, .sd-card, .eyebrow, .chapter-diff';
+  const walker = document.createTreeWalker(document.querySelector('article'), NodeFilter.SHOW_TEXT);
+  const found = {};
+  while (walker.nextNode()) {
+    const parent = walker.currentNode.parentElement;
+    const link = parent.closest('a');
+    const isTerm = link !== null && link.querySelector('.term') !== null;
+    if (!parent.closest('p') || parent.closest(skipped) || (link && !isTerm)) continue;
+    groups.forEach((names, group) => {
+      const pattern = names.map(name => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('|');
+      if (!(group in found) && new RegExp(`(?<![\\w-])(${pattern})(es|s)?(?![\\w-])`, 'i').test(walker.currentNode.data)) {
+        found[group] = isTerm;
+      }
+    });
+  }
+  return found;
+}
+"""
+
+
+def glossary_entries(page, address):
+    """The names of each entry: a term and what else it is called."""
+    page.goto(f"{address}/glossary.html")
+    return page.evaluate("""[...document.querySelectorAll('dl.glossary > dd')].map(entry => {
+        const names = [];
+        for (let e = entry.previousElementSibling; e && e.tagName === 'DT'; e = e.previousElementSibling) {
+          names.push(e.firstChild.textContent.trim());
+        }
+        return names;
+      })""")
+
+
+def prose_pages():
+    return [name for name in PLAIN if not name.startswith("api/") and not name.endswith("/api.html")
+            and name not in ("glossary.html", "search.html", "genindex.html")]
+
+
+def test_every_term_leads_to_the_glossary_from_its_first_use(page, address):
+    groups = glossary_entries(page, address)
+    assert len(groups) > 80
+    # A term within another, as "launch" in "cooperative launch", is linked with the longer one.
+    used, without = set(), []
+    for name in prose_pages():
+        page.goto(f"{address}/{name}")
+        linked = page.locator("article a:has(.term)").evaluate_all("links => links.map(link => link.innerText.toLowerCase())")
+        for group, is_link in page.evaluate(FIRST_USES, groups).items():
+            names = groups[int(group)]
+            used.add(int(group))
+            within = any(re.search(rf"\b{re.escape(n)}", text) for n in map(str.lower, names) for text in linked)
+            if not is_link and not within:
+                without.append(f"{name}: {names[0]}")
+        assert all("glossary.html#term-" in link for link in page.locator("article a:has(.term)").evaluate_all(
+            "links => links.map(link => link.getAttribute('href'))"))
+    assert not without, "\n".join(without)
+    assert len(used) > 80
+
+
+# What the field calls things, whether or not a page uses it yet: a page that does owes its reader an entry.
+FIELD = r"""
+activation|argmax|atomics?|attention|bandwidth|bank conflicts?|barriers?|batch|coalesced|compute capability|context|
+cooperative (?:launch|kernel)|CTAs?|CUDA|decod(?:e|ing)|dequantiz\w+|divergen(?:t|ce)|dot product|double.buffer\w*|draft|
+embedding|epilogue|fast-math|feed-forward|fences?|GEMM|GEMV|GQA|CUDA graph|greedy|grid|intrinsics?|kernels?|KV|lanes?|
+latency|launch(?:es)?|layers?|lm_head|logits?|n-gram|nibbles?|occupancy|outliers?|paged KV|persistent kernels?|positions?|
+predicat\w+|prefetch\w*|prefill|prologue|prompts?|quantiz\w+|registers?|residual stream|RMSNorm|roofline|RoPE|sampling|
+sectors?|shared memory|shuffles?|softmax|speculat\w+|spill\w*|split-KV|streaming multiprocessor|swizzl\w+|SwiGLU|
+teacher.forc\w+|tensor cores?|tensors?|threads?|throughput|tokens?|tokenizer|unified memory|unroll\w*|vocabulary|warps?|
+weights?"""
+# Letters that need no entry: units, file formats, names of products, what any programmer knows, and NVIDIA's own.
+KNOWN = set("""A AMD API CI CPU CPUs EPYC F32 GB GCC GNU GPU GPUs H200 IEEE JSON KB MAXN MB MIT
+NVIDIA OS PATH PCIe RAII README SVG SUPER URL EPUB M1 LLM MLC NEOX XML A100""".split())
+
+
+def test_what_the_field_calls_things_is_in_the_glossary(page, address):
+    names = {name.lower() for group in glossary_entries(page, address) for name in group}
+    entries = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))), re.I)
+    words = re.compile(rf"(?<![\w-])(?:{FIELD})(?![\w-])|\b[A-Z]+[A-Z0-9_]+s?\b".replace("\n", ""), re.I)
+    capitals = re.compile(r"[A-Z]+[A-Z0-9_]+s?")
+    lacking = {}
+    for name in prose_pages():
+        page.goto(f"{address}/{name}")
+        text = page.evaluate("""[...document.querySelectorAll('article p')].map(p => {
+            const copy = p.cloneNode(true);
+            copy.querySelectorAll('code, a:not(:has(.term))').forEach(e => e.remove());
+            return copy.textContent;
+          }).join('\\n')""")
+        for match in words.finditer(text):
+            word = match[0]
+            is_field = re.fullmatch(FIELD.replace("\n", ""), word, re.I) is not None
+            if (is_field or capitals.fullmatch(word)) and word not in KNOWN and not entries.search(word.lower()):
+                lacking.setdefault(word, name)
+    assert not lacking, f"no entry for {lacking}"
+
+
+def test_text_and_code_have_their_fonts(page, address):
+    page.goto(f"{address}/{chapters()[-1]}")
+    loaded = page.evaluate("""document.fonts.ready.then(() =>
+        [...document.fonts].filter(font => font.status === 'loaded').map(font => font.family.replaceAll('"', '')))""")
+    assert {"Inter", "JetBrains Mono"} <= set(loaded)
+
+
+@pytest.mark.parametrize("name", WITH_DIFF)
+def test_a_line_of_code_fits_beside_the_text(page, address, name):
+    page.goto(f"{address}/{name}")
+    blocks = page.locator(".annotated .listing pre")
+    assert blocks.count() > 0
+    wide = blocks.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.slice(0, 60))")
+    assert not wide
+
+
+def test_a_narrow_page_has_plots_of_its_own(browser, address):
+    context = browser.new_context(viewport={"width": 375, "height": 812})
+    page = context.new_page()
+    page.goto(f"{address}/ladder.html")
+    images = page.locator("figure.plot img")
+    shown = images.evaluate_all("all => all.filter(e => e.offsetWidth).map(e => e.getAttribute('src'))")
+    context.close()
+    assert shown and all("-narrow.svg" in source for source in shown)
+
+
+# --- The book ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def book():
+    path = SITE.parent / "epub" / "minfer.epub"
+    assert path.exists(), f"{path}: no book here"
+    with zipfile.ZipFile(path) as file:
+        yield file
+
+
+def parsed_book(book):
+    """The XHTML files that the book's manifest lists, parsed."""
+    container = ET.fromstring(book.read("META-INF/container.xml"))
+    package = next(e.get("full-path") for e in container.iter() if e.tag.endswith("rootfile"))
+    items = [e for e in ET.fromstring(book.read(package)).iter() if e.tag.endswith("}item")]
+    folder = posixpath.dirname(package)
+    files = {posixpath.join(folder, unquote(item.get("href"))): item.get("media-type") for item in items}
+    return files, {name: ET.fromstring(book.read(name)) for name, kind in files.items() if kind == "application/xhtml+xml"}
+
+
+def test_the_book_is_one(book):
+    first = book.infolist()[0]
+    assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
+    assert book.read("mimetype") == b"application/epub+zip"
+    assert book.testzip() is None
+    files, pages_of_book = parsed_book(book)
+    assert set(files) <= set(book.namelist())
+    unlisted = set(book.namelist()) - set(files) - {"mimetype", "META-INF/container.xml"}
+    assert all(name.endswith(".opf") for name in unlisted), unlisted
+    assert all(f"chapters/{Path(name).stem}.xhtml" in " ".join(pages_of_book) for name in chapters())
+
+
+def test_the_book_s_links_resolve_inside_of_it(book):
+    files, pages_of_book = parsed_book(book)
+    anchors = {name: {e.get("id") for e in root.iter() if e.get("id")} for name, root in pages_of_book.items()}
+    broken, seen = [], 0
+    for name, root in pages_of_book.items():
+        for element in root.iter():
+            for key in ("href", "src"):
+                link = element.get(key)
+                if not link or (key == "href" and re.match(r"https?:|mailto:", link)):
+                    continue
+                target, anchor = urldefrag(link)
+                path = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(target))) if target else name
+                seen += 1
+                if path not in files or (anchor and path in anchors and unquote(anchor) not in anchors[path]):
+                    broken.append(f"{name}: {link}")
+    assert seen > 1000
+    assert not broken, "\n".join(broken[:20])
