@@ -219,6 +219,22 @@ TEST_CASE("a failed call says where, which and why") {
   CHECK(cuda_version_text(12060) == "12.6");
 }
 
+TEST_CASE("an event in a graph is recorded at each launch") {
+  Stream stream;
+  const DeviceBuffer<int> count = zero(stream);
+  Event inside, before;
+  const Graph graph = Graph::capture(stream, [&] {
+    advance(count.data(), 1, stream);
+    inside.record_in_graph(stream);
+  });
+  for (int launch = 0; launch < 2; ++launch) {
+    before.record(stream);
+    graph.launch(stream);
+    stream.synchronize();
+    CHECK(inside.milliseconds_since(before) >= 0);
+  }
+}
+
 TEST_CASE("a kernel's name is short") {
   CHECK(short_name("minfer::rmsnorm(float*, float const*, unsigned int)") == "rmsnorm");
   CHECK(short_name("void minfer::gemv<minfer::BlockQ4_0>(float*, minfer::BlockQ4_0 const*)") ==
