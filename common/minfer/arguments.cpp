@@ -70,13 +70,42 @@ int option_value(const EngineOption& option, const std::string& text) {
   throw UsageError(what + ": found '" + text + "', expected one of " + expected);
 }
 
+/// The options that a variable of the environment gives as well.
+///
+/// CLI11 has envname() for that, but reads it for the options of every command after those of the
+/// one that was given: they set the same Arguments, so a variable would beat its flag. Here all
+/// variables are read first.
+class Variables {
+ public:
+  /// `option` is `variable` too, as its help then says.
+  void add(CLI::Option* option, const char* variable) {
+    option->description(option->get_description() + " (also: " + variable + ")");
+    options_.push_back({option, variable});
+  }
+
+  /// Gives every option the value of its variable, as if it had none after that.
+  void read() const {
+    for (const auto& [option, variable] : options_) {
+      const char* value = std::getenv(variable);
+      if (value == nullptr || *value == '\0') continue;
+      option->add_result(value);
+      option->run_callback();
+      option->clear();
+    }
+  }
+
+ private:
+  std::vector<std::pair<CLI::Option*, const char*>> options_;
+};
+
 bool honours(const EngineInfo& info, const char* variable) {
   return std::find(info.options.begin(), info.options.end(), variable) != info.options.end();
 }
 
 /// Adds the engine's own options. One that it does not honour is refused as a flag; in the
 /// environment, where it may stand for other programs, it is ignored with a line.
-void add_engine_options(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_engine_options(CLI::App& app, const EngineInfo& info, Arguments& arguments,
+                        Variables& variables) {
   for (const EngineOption& option : engine_options()) {
     const bool honoured = honours(info, option.variable);
     CLI::Option* added = app.add_option_function<std::string>(
@@ -89,7 +118,8 @@ void add_engine_options(CLI::App& app, const EngineInfo& info, Arguments& argume
         },
         option.help);
     if (honoured) {
-      added->envname(option.variable)->group("Engine");
+      added->group("Engine");
+      variables.add(added, option.variable);
     } else {
       added->group("");  // not in --help
     }
@@ -120,8 +150,9 @@ CLI::Option* add_count(CLI::App& app, const char* flag, std::uint32_t low, std::
       ->type_name("N");
 }
 
-void add_model(CLI::App& app, Arguments& arguments) {
-  app.add_option("--model", arguments.model, "the GGUF file")->envname("MODEL")->type_name("PATH");
+void add_model(CLI::App& app, Arguments& arguments, Variables& variables) {
+  variables.add(app.add_option("--model", arguments.model, "the GGUF file")->type_name("PATH"),
+                "MODEL");
 }
 
 void add_loading(CLI::App& app, Arguments& arguments) {
@@ -155,27 +186,29 @@ void add_prompt(CLI::App& app, Arguments& arguments) {
 }
 
 /// What `run` and the specification's form have in common.
-void add_running(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
-  app.add_flag("--print-ids,--rawids", arguments.print_ids, "token ids instead of text")
-      ->envname("RAWIDS");
+void add_running(CLI::App& app, const EngineInfo& info, Arguments& arguments,
+                 Variables& variables) {
+  variables.add(
+      app.add_flag("--print-ids,--rawids", arguments.print_ids, "token ids instead of text"),
+      "RAWIDS");
   app.add_flag("--ignore-eos", arguments.ignore_eos, "go on after the end of turn (for timing)");
-  add_count(
+  CLI::Option* teacher = add_count(
       app, "--teacher", 1, kMaxCount, [&](std::uint32_t k) { arguments.teacher = k; },
       "the first N ids are the prompt, the others are forced: prints for positions N-1 to the last "
-      "\"POSITION ARGMAX MARGIN\", then \"logits-hash XXH64 rows ROWS\"")
-      ->envname("TEACHER");
+      "\"POSITION ARGMAX MARGIN\", then \"logits-hash XXH64 rows ROWS\"");
+  variables.add(teacher, "TEACHER");
   add_loading(app, arguments);
-  add_engine_options(app, info, arguments);
+  add_engine_options(app, info, arguments, variables);
 }
 
-void add_run(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_run(CLI::App& app, const EngineInfo& info, Arguments& arguments, Variables& variables) {
   CLI::App& run = *app.add_subcommand("run", "answers one prompt");
-  add_model(run, arguments);
+  add_model(run, arguments, variables);
   add_prompt(run, arguments);
   add_count(
       run, "-n", 0, kMaxCount, [&](std::uint32_t n) { arguments.n = n; },
       "new tokens at most [to the end of turn, or of the context]");
-  add_running(run, info, arguments);
+  add_running(run, info, arguments, variables);
   run.footer("Examples:\n  " + info.name +
              " run --model m.gguf \"Write a haiku about the sea.\"\n  " + info.name +
              " run --model m.gguf -n 32 --print-ids - < prompt.txt\n  " + info.name +
@@ -183,15 +216,15 @@ void add_run(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   run.callback([&] { arguments.command = Command::kRun; });
 }
 
-void add_chat(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_chat(CLI::App& app, const EngineInfo& info, Arguments& arguments, Variables& variables) {
   CLI::App& chat = *app.add_subcommand("chat", "a conversation in the terminal");
-  add_model(chat, arguments);
+  add_model(chat, arguments, variables);
   add_system(chat, arguments);
   add_count(
       chat, "-n", 1, kMaxCount, [&](std::uint32_t n) { arguments.n = n; },
       "new tokens in an answer at most [to the end of turn, or of the context]");
   add_loading(chat, arguments);
-  add_engine_options(chat, info, arguments);
+  add_engine_options(chat, info, arguments, variables);
   chat.footer(
       "A line is a message; /clear forgets the conversation. Ctrl-C stops an answer, Ctrl-D "
       "leaves.\nExample:\n  " +
@@ -199,9 +232,10 @@ void add_chat(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   chat.callback([&] { arguments.command = Command::kChat; });
 }
 
-void add_tokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_tokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments,
+                  Variables& variables) {
   CLI::App& tokenize = *app.add_subcommand("tokenize", "prints a text's token ids on one line");
-  add_model(tokenize, arguments);
+  add_model(tokenize, arguments, variables);
   tokenize.add_flag("--special", arguments.special, "names of control tokens are tokens");
   tokenize.add_option("text", arguments.text, "the text; - reads it from standard input")
       ->type_name("TEXT|-");
@@ -209,9 +243,10 @@ void add_tokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   tokenize.callback([&] { arguments.command = Command::kTokenize; });
 }
 
-void add_detokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_detokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments,
+                    Variables& variables) {
   CLI::App& detokenize = *app.add_subcommand("detokenize", "prints the text of token ids");
-  add_model(detokenize, arguments);
+  add_model(detokenize, arguments, variables);
   detokenize
       .add_option_function<std::vector<std::string>>(
           "ids",
@@ -226,12 +261,12 @@ void add_detokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments)
   detokenize.callback([&] { arguments.command = Command::kDetokenize; });
 }
 
-void add_dump(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_dump(CLI::App& app, const EngineInfo& info, Arguments& arguments, Variables& variables) {
   if (info.ops.empty()) return;
   std::string ops;
   for (const std::string& op : info.ops) ops += (ops.empty() ? "" : " ") + op;
   CLI::App& dump = *app.add_subcommand("dump", "prints an intermediate of the forward pass");
-  add_model(dump, arguments);
+  add_model(dump, arguments, variables);
   dump.add_option("--stop-after", arguments.op, "the operation: " + ops)->type_name("OP");
   add_count(
       dump, "--layer", 0, kMaxCount, [&](std::uint32_t layer) { arguments.layer = layer; },
@@ -264,10 +299,10 @@ void add_counts(CLI::App& app, const char* flag, std::vector<std::uint32_t>& cou
       ->type_name("N,N...");
 }
 
-void add_bench(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
+void add_bench(CLI::App& app, const EngineInfo& info, Arguments& arguments, Variables& variables) {
   CLI::App& bench = *app.add_subcommand("bench", "times prompts and decoding, as llama-bench does");
   BenchPlan& plan = arguments.bench;
-  add_model(bench, arguments);
+  add_model(bench, arguments, variables);
   add_counts(bench, "-p", plan.n_prompt, "tokens of a prompt; 0: no prompt test [512]");
   add_counts(bench, "-n", plan.n_gen, "decode steps; 0: no decode test [128]");
   add_counts(bench, "-d", plan.depth, "tokens in the context before the clock starts [0]");
@@ -289,7 +324,7 @@ void add_bench(CLI::App& app, const EngineInfo& info, Arguments& arguments) {
   bench.add_flag("--stream", plan.stream,
                  "read the CPU's memory instead: the most that a CPU engine could do");
   add_loading(bench, arguments);
-  add_engine_options(bench, info, arguments);
+  add_engine_options(bench, info, arguments, variables);
   bench.footer("Examples:\n  " + info.name + " bench --model m.gguf\n  " + info.name +
                " bench --model m.gguf -p 0 -n 128 -d 0,1024,4096 -r 10 -o jsonl");
   bench.callback([&] { arguments.command = Command::kBench; });
@@ -367,23 +402,25 @@ std::vector<Token> parse_ids(std::string_view what, std::string_view text) {
 std::variant<Arguments, int> parse_arguments(int argc, char** argv, const EngineInfo& info) {
   Arguments arguments;
   std::vector<std::string> words;
+  Variables variables;
   CLI::App app("Qwen2.5 on the engine '" + info.name + "', greedy decoding at batch 1.", info.name);
   app.set_version_flag("--version", version_text(info.name));
   app.require_subcommand(0, 1);
   app.add_option("words", words, "MODEL N IDS...: N new tokens after these ids, as text")
       ->type_name("MODEL N IDS");
-  add_running(app, info, arguments);
-  add_run(app, info, arguments);
-  add_chat(app, info, arguments);
-  add_tokenize(app, info, arguments);
-  add_detokenize(app, info, arguments);
-  add_dump(app, info, arguments);
-  add_bench(app, info, arguments);
+  add_running(app, info, arguments, variables);
+  add_run(app, info, arguments, variables);
+  add_chat(app, info, arguments, variables);
+  add_tokenize(app, info, arguments, variables);
+  add_detokenize(app, info, arguments, variables);
+  add_dump(app, info, arguments, variables);
+  add_bench(app, info, arguments, variables);
   app.footer("Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\nExamples:\n  " +
              info.name + " run --model m.gguf \"Write a haiku about the sea.\"\n  " + info.name +
              " m.gguf 32 785 6722 315 9625 374\n  RAWIDS=1 " + info.name +
              " m.gguf 32 785 6722 315 9625 374");
   try {
+    variables.read();
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help or version, printed

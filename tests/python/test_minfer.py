@@ -16,6 +16,7 @@ import pytest
 
 from cli import VERSION, build, chapters, console, gpu, models, run, system, venv
 from cli.main import make_parser
+from minfer_tools import cache
 from minfer_tools.errors import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -459,6 +460,21 @@ def test_the_model_comes_from_the_option_then_from_the_variable(tmp_path, tiny_m
     monkeypatch.setenv("MODEL", str(other))
     assert models.find(str(tiny_model)) == tiny_model
     assert models.find(None) == other
+    monkeypatch.setenv("MODEL", "")
+    with pytest.raises(Failure, match="^--model: found nothing") as empty:
+        models.find("")
+    assert empty.value.status == 2
+
+
+def test_a_name_is_a_name_whatever_files_there_are(tmp_path, monkeypatch):
+    (tmp_path / "coder-0.5b").write_bytes(b"no model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cache, "find", lambda model: Path("cached") / model.name)
+    assert models.find("coder-0.5b") == Path("cached/coder-0.5b")
+    monkeypatch.setenv("MODEL", "coder-0.5b")
+    assert models.find(None) == Path("cached/coder-0.5b")
+    with pytest.raises(Failure, match="coder-0.5b"):
+        models.find("./coder-0.5b")
 
 
 def test_doctor_agrees_with_what_is_missing():

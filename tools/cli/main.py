@@ -84,7 +84,8 @@ def add_command(commands, name: str, action: str, about: str, examples: str) -> 
 
 def add_model(parser: Parser) -> None:
     parser.add_argument("--model", metavar="NAME|PATH",
-                        help="a model of models.json or a GGUF file (also: MODEL)")
+                        help="a model of models.json, whatever files there are, or a GGUF file; "
+                             "else the variable MODEL says which")
     add_install(parser)
 
 

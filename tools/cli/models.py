@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from cli import ROOT, build, system, venv
-from cli.console import say
+from cli.console import USAGE, say
 from minfer_tools import cache, catalogue
 from minfer_tools.errors import Failure
 
@@ -16,9 +16,12 @@ GET_MODEL = ROOT / "tools" / "get_model"
 
 
 def find(wanted: str | None) -> Path | None:
-    """The file of a model that is on this machine, without asking the network: a path, a name of
-    models.json, or where neither is given MODEL, else the first default model that is here."""
+    """The file of a model that is on this machine, without asking the network: a name of models.json
+    (even where a file is called the same), a path, or where neither is given what MODEL says, else
+    the first default model that is here."""
     models = catalogue.load()
+    if wanted == "":
+        raise Failure("--model: found nothing, expected a model's name or path", USAGE)
     wanted = wanted or os.environ.get("MODEL")
     if not wanted:
         model = cache.find_default(models)
