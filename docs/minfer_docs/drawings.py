@@ -96,7 +96,7 @@ def token_flow(theme: Theme) -> str:
     c.text(108, 36, "one layer, 24 to 36 times", 11, "start")
     c.text(430, 36, "the residual stream x, thick: each half adds to it", 11, "start", colour=theme.accent)
     # Attention's half.
-    top, middle = 62, 128
+    top, middle = 56, 122
     c.text(14, top + 4, "token id", 11.5, "start")
     c.line((40, top + 10), (40, middle - 18))
     operation(c, 6, middle, "embed", 66)

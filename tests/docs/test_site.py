@@ -156,9 +156,11 @@ def test_no_page_scrolls_sideways(browser, address, width):
     wide = []
     for name in [*PLAIN, *SOURCES[::25]]:
         page.goto(f"{address}/{name}")
-        scroll = page.evaluate("document.scrollingElement.scrollWidth")
-        if scroll > width:
-            wide.append(f"{name}: {scroll} pixels on a screen of {width}")
+        # On a narrow screen the theme lets the text's own box scroll.
+        excess = page.evaluate("""Math.max(...[document.scrollingElement, document.querySelector('.content')].map(
+            element => element.scrollWidth - element.clientWidth))""")
+        if excess > 0:
+            wide.append(f"{name}: {excess} pixels too many for a screen of {width}")
     context.close()
     assert not wide, "\n".join(wide)
 
@@ -311,7 +313,8 @@ def test_what_the_field_calls_things_is_in_the_glossary(page, address):
 def test_text_and_code_have_their_fonts(page, address):
     page.goto(f"{address}/{chapters()[-1]}")
     loaded = page.evaluate("""document.fonts.ready.then(() =>
-        [...document.fonts].filter(font => font.status === 'loaded').map(font => font.family.replaceAll('"', '')))""")
+        [...document.fonts].filter(font => font.status === 'loaded' && font.style === 'normal')
+                           .map(font => font.family.replaceAll('"', '')))""")
     assert {"Inter", "JetBrains Mono"} <= set(loaded)
 
 
