@@ -73,7 +73,8 @@ def _panel(axes, model: str, results: list[Result], names: list[str], theme: The
     axes.xaxis.set_major_formatter(lambda speed, _: f"{speed:g}")
     axes.scatter([result.speed for result in shown], rows, color=theme.chapter, zorder=3, label="this project")
     for row, result in zip(rows, shown):
-        axes.annotate(tables.speed(result.speed), (result.speed, row), (0, 6), textcoords="offset points", ha="center")
+        axes.annotate(tables.speed(result.speed), (result.speed, row), (-7, 0), textcoords="offset points",
+                      ha="right", va="center")
     if limits:
         axes.scatter([speed for _, speed in limits], [row for row, _ in limits], marker="|", s=160, color=theme.text,
                      label="roofline: bandwidth over bytes a token")
@@ -83,7 +84,7 @@ def _panel(axes, model: str, results: list[Result], names: list[str], theme: The
         axes.annotate(tables.speed(max(peers)), (max(peers), 1), (3, -2), xycoords=("data", "axes fraction"),
                       textcoords="offset points", va="top", color=theme.peer)
     speeds = [result.speed for result in shown] + [speed for _, speed in limits] + peers
-    axes.set_xlim(min(speeds) / 1.8, max(speeds) * 1.8)
+    axes.set_xlim(min(speeds) / 3, max(speeds) * 1.8)
     axes.set_ylim(len(names) - 0.5, -0.9)
     axes.set_title(model, fontsize=10)
     axes.grid(axis="x", linewidth=0.5)

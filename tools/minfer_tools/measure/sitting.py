@@ -101,7 +101,7 @@ def measure_chapter(subject: Subject, measured: Measured, options: Options) -> N
     lines = programs.bench(subject.program, measured.model.path, options.plan, options.extra(), options.environment())
     programs.add_samples(measured.tests, lines)
     measured.description, measured.weights = lines[0]["description"], lines[0]["weights"]
-    measured.build = lines[0]["build"]
+    measured.build = lines[0].get("build", {})
     measured.peak_resident_bytes = max(line["peak_resident_bytes"] for line in lines)
 
 
