@@ -50,7 +50,14 @@ def choose(root: Path, first: str, second: str | None) -> tuple[Chapter, Chapter
 def unified(folder: Path, a: Chapter, b: Chapter, color: bool, pager: bool) -> int:
     """git's own diff, with git's pager and the person's git colours."""
     switches = ["--paginate"] if pager else ["--no-pager"]
-    command = ["git", *switches, *DIFF, "--color=" + ("always" if color else "never"), "--", a.name, b.name]
+    words = [*switches, *DIFF, "--color=" + ("always" if color else "never"), "--", a.name, b.name]
+    if not pager:  # git does not say when what it writes to is full or gone
+        output = git(words, folder, allow=(0, 1))
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
+        sys.stdout.buffer.write(output)
+        sys.stdout.flush()
+        return 1 if output else 0
+    command = ["git", *words]
     status = subprocess.run(command, cwd=folder, check=False).returncode
     return status if status in (0, 1) else 2
 
@@ -162,6 +169,7 @@ def show(lines: Iterator[str], pager: bool) -> None:
     if not command or command == ["cat"] or shutil.which(command[0]) is None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
         sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.flush()
         return
     environment = {"LESS": "FRX", "LV": "-c", **os.environ}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True, errors="replace") as process:
@@ -221,6 +229,10 @@ def main(arguments: list[str] | None = None) -> int:
         return compare(options)
     except Failure as failure:
         print(f"chapter_diff: {failure}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"chapter_diff: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not be written at exit
         return 2
 
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <sstream>
 
 #include <minfer/build_facts.h>
 #include <minfer/terminal.h>
@@ -423,7 +424,12 @@ std::variant<Arguments, int> parse_arguments(int argc, char** argv, const Engine
     variables.read();
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // help or version, printed
+    if (error.get_exit_code() == 0) {  // help or version
+      std::ostringstream text;
+      const int status = app.exit(error, text);
+      write_output(text.str());
+      return status;
+    }
     throw UsageError(error.what());
   }
   if (app.get_subcommands().empty()) take_plain_form(words, arguments);

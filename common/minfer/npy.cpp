@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <minfer/npy.h>
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -32,10 +34,13 @@ std::string npy_header(std::size_t rows, std::size_t cols) {
 }  // namespace
 
 void write_npy(const std::string& path, const float* data, std::size_t rows, std::size_t cols) {
-  const std::string partial = path + ".partial";
+  // What is no file, such as /dev/stdout or a pipe, is written to and must not be replaced.
+  struct stat there;
+  const bool replace = stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode);
+  const std::string partial = replace ? path + ".partial" : path;
   const auto fail = [&] {
     const std::string reason = std::strerror(errno);
-    std::remove(partial.c_str());
+    if (replace) std::remove(partial.c_str());
     throw std::runtime_error(shown_path(path) + ": cannot write: " + reason);
   };
   std::FILE* file = std::fopen(partial.c_str(), "wb");
@@ -44,7 +49,8 @@ void write_npy(const std::string& path, const float* data, std::size_t rows, std
   const bool written = std::fwrite(header.data(), 1, header.size(), file) == header.size() &&
                        std::fwrite(data, sizeof(float), rows * cols, file) == rows * cols;
   const bool closed = std::fclose(file) == 0;
-  if (!written || !closed || std::rename(partial.c_str(), path.c_str()) != 0) fail();
+  if (!written || !closed) fail();
+  if (replace && std::rename(partial.c_str(), path.c_str()) != 0) fail();
 }
 
 }  // namespace minfer

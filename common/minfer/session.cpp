@@ -58,10 +58,14 @@ Session::Session(const Arguments& arguments, const EngineInfo& info, EngineFacto
       tokenizer_(model_.file()) {
   const std::uint32_t limit = model_.config().context_length;
   EngineOptions options = arguments.engine;
-  options.context = std::min(arguments.context.value_or(kDefaultContext), limit);
+  options.context = context_ = std::min(arguments.context.value_or(kDefaultContext), limit);
   if (arguments.context && *arguments.context > limit) {
     say("-c " + std::to_string(*arguments.context) + ": the model's limit is " +
         std::to_string(limit) + ", which is used");
+  }
+  if (arguments.command != Command::kChat) {
+    prompt_ = prompt_ids();
+    check_prompt();
   }
   {
     const SigintBlock main_thread_only;
@@ -101,11 +105,23 @@ std::vector<Token> Session::prompt_ids() const {
 }
 
 void Session::require_room(std::size_t n_ids) const {
-  if (n_ids <= engine_->context()) return;
+  if (n_ids <= context_) return;
   throw std::runtime_error("the prompt has " + std::to_string(n_ids) + " tokens, the context " +
-                           std::to_string(engine_->context()) +
+                           std::to_string(context_) +
                            ": shorten it, or raise -c (the model's limit is " +
                            std::to_string(model_.config().context_length) + ")");
+}
+
+void Session::check_prompt() const {
+  require_room(prompt_.size());
+  if (arguments_.teacher && *arguments_.teacher > prompt_.size()) {
+    throw UsageError("--teacher (TEACHER): found " + std::to_string(*arguments_.teacher) +
+                     ", but there are only " + std::to_string(prompt_.size()) + " ids");
+  }
+  if (arguments_.command == Command::kDump && arguments_.layer >= model_.config().n_layers) {
+    throw UsageError("--layer: found " + std::to_string(arguments_.layer) +
+                     ", the model's are 0 to " + std::to_string(model_.config().n_layers - 1));
+  }
 }
 
 bool Session::feed(Span<const Token> ids) {
@@ -174,26 +190,19 @@ void Session::say_figures(std::size_t n_prompt, double prompt_seconds, const Ans
 }
 
 int Session::run() {
-  const std::vector<Token> ids = prompt_ids();
-  require_room(ids.size());
   const std::uint32_t n = arguments_.n.value_or(kUnlimited);
   if (n == 0) return kDone;
   const double start = now();
-  if (!feed(ids)) return kInterrupted;
+  if (!feed(prompt_)) return kInterrupted;
   const double prompt_seconds = now() - start;
   const Answer given = answer(n);
-  say_figures(ids.size(), prompt_seconds, given);
+  say_figures(prompt_.size(), prompt_seconds, given);
   return given.stop == Stop::kInterrupted ? kInterrupted : kDone;
 }
 
 int Session::teacher() {
-  const std::vector<Token> ids = prompt_ids();
+  const std::vector<Token>& ids = prompt_;
   const std::size_t k = *arguments_.teacher;
-  require_room(ids.size());
-  if (k > ids.size()) {
-    throw UsageError("--teacher (TEACHER): found " + std::to_string(k) + ", but there are only " +
-                     std::to_string(ids.size()) + " ids");
-  }
   const Span<const Token> all(ids);
   const std::size_t n_tokens = model_.config().n_tokens;
   LogitsHash hash;
@@ -219,12 +228,7 @@ int Session::teacher() {
 }
 
 int Session::dump() {
-  const std::vector<Token> ids = prompt_ids();
-  require_room(ids.size());
-  if (arguments_.layer >= model_.config().n_layers) {
-    throw UsageError("--layer: found " + std::to_string(arguments_.layer) +
-                     ", the model's are 0 to " + std::to_string(model_.config().n_layers - 1));
-  }
+  const std::vector<Token>& ids = prompt_;
   std::vector<float> values;
   std::size_t rows = 0, cols = 0;
   engine_->set_probe([&](const Intermediate& seen) {

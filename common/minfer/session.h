@@ -38,6 +38,8 @@ class Session {
   };
 
   std::vector<Token> prompt_ids() const;
+  /// What the command would refuse, before an engine takes seconds and memory. @throws UsageError
+  void check_prompt() const;
   void require_room(std::size_t n_ids) const;
   /// Consumes ids in pieces of about half a second, so that Ctrl-C is heard in between.
   /// @return false when it was
@@ -53,6 +55,8 @@ class Session {
   const EngineInfo& info_;
   Model model_;
   Tokenizer tokenizer_;
+  std::uint32_t context_;
+  std::vector<Token> prompt_;  ///< of run, teacher and dump
   std::unique_ptr<Engine> engine_;
 };
 

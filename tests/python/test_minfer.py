@@ -485,6 +485,20 @@ def test_doctor_agrees_with_what_is_missing():
         assert re.search(rf"^{word}\b", result.stdout, re.M)
 
 
+@pytest.mark.parametrize("words", [("chapters",), ("model",), ("diff", "05", "06"), ("diff", "05", "06", "--stat")])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_and_a_reader_who_has_gone(words, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, ROOT / "minfer", *words], stdout=full, stderr=subprocess.PIPE,
+                              text=True, env=environment)
+    assert done.returncode in (1, 2)
+    assert done.stderr.count("\n") == 1 and "No space left on device" in done.stderr
+    gone = subprocess.run(["bash", "-c", f"{sys.executable} {ROOT}/minfer {' '.join(words)} | true; exit ${{PIPESTATUS[0]}}"],
+                          capture_output=True, text=True, env=environment)
+    assert (gone.returncode, gone.stdout, gone.stderr) == (0, "", "")
+
+
 def test_the_presets_are_valid():
     result = subprocess.run(["cmake", "--list-presets"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -7,6 +7,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ def diff(arguments: argparse.Namespace) -> int:
     if not arguments.rest:
         raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
     status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
-    return DONE if status.returncode == DIFFERENT else status.returncode
+    # Of `| head -1`, whose reader has gone, there is nothing to say either.
+    return DONE if status.returncode in (DIFFERENT, -signal.SIGPIPE) else status.returncode
 
 
 def doctor(_: argparse.Namespace) -> int:

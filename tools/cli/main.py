@@ -254,4 +254,6 @@ def main(argv: list[str]) -> int:
         return DONE
     except OSError as error:
         say(f"minfer: {error.filename or 'the system'}: {error.strerror or error}")
+        # What standard output did not take must not be written at exit once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
