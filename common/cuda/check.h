@@ -32,6 +32,27 @@ inline std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+/// The oldest architecture that kernels are written for.
+inline constexpr int kOldestArchitecture = 80;
+
+/// Why a program with this CUDA runtime can't use this driver; 0: there is none.
+inline std::string driver_hint(int driver, int runtime) {
+  if (driver == 0) return ": no NVIDIA driver is installed";
+  return ": the driver supports CUDA up to " + cuda_version_text(driver) +
+         ", the program was built with " + cuda_version_text(runtime) +
+         "; update the driver, or build with an older toolkit";
+}
+
+/// Why a GPU of this architecture, 87 for sm_87, can't run the program, and what would.
+inline std::string architecture_hint(int architecture) {
+  const std::string found = std::to_string(architecture);
+  return ": the GPU is of architecture " + found +
+         ", the program was built for " MINFER_CUDA_ARCHITECTURES "; " +
+         (architecture < kOldestArchitecture
+              ? "minfer needs " + std::to_string(kOldestArchitecture) + " or newer"
+              : "configure with -DCMAKE_CUDA_ARCHITECTURES=" + found);
+}
+
 /// What a user can do about `error`, as the end of a sentence; empty where nothing is known.
 inline std::string cuda_error_hint(cudaError_t error) {
   int driver = 0;
@@ -49,17 +70,11 @@ inline std::string cuda_error_hint(cudaError_t error) {
     case cudaErrorInsufficientDriver:
       cudaDriverGetVersion(&driver);
       cudaRuntimeGetVersion(&runtime);
-      if (driver == 0) return ": no NVIDIA driver is installed";
-      return ": the driver supports CUDA up to " + cuda_version_text(driver) +
-             ", the program was built with " + cuda_version_text(runtime) +
-             "; update the driver, or build with an older toolkit";
+      return driver_hint(driver, runtime);
     case cudaErrorNoKernelImageForDevice:
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
-      return ": the GPU is of architecture " + std::to_string(major) + std::to_string(minor) +
-             ", the program was built for " MINFER_CUDA_ARCHITECTURES
-             "; configure with -DCMAKE_CUDA_ARCHITECTURES=" +
-             std::to_string(major) + std::to_string(minor);
+      return architecture_hint(10 * major + minor);
     default:
       return "";
   }

@@ -67,11 +67,9 @@ inline Device Device::current() {
   result.shared_bytes_per_sm = bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   result.l2_bytes = bytes(cudaDevAttrL2CacheSize);
   result.is_integrated = attribute(cudaDevAttrIntegrated) != 0;
-  if (result.compute_major < 8) {
-    throw CudaError(cudaErrorNoKernelImageForDevice,
-                    result.name + " is of architecture " + std::to_string(result.compute_major) +
-                        std::to_string(result.compute_minor) +
-                        "; minfer needs 80 or newer, and was built for " MINFER_CUDA_ARCHITECTURES);
+  const int architecture = 10 * result.compute_major + result.compute_minor;
+  if (architecture < kOldestArchitecture) {
+    throw CudaError(cudaErrorNoKernelImageForDevice, result.name + architecture_hint(architecture));
   }
   return result;
 }

@@ -219,6 +219,19 @@ TEST_CASE("a failed call says where, which and why") {
   CHECK(cuda_version_text(12060) == "12.6");
 }
 
+TEST_CASE("a driver or a GPU that is too old is named with what was expected") {
+  CHECK(driver_hint(0, 13000) == ": no NVIDIA driver is installed");
+  CHECK_THAT(driver_hint(12060, 13000), ContainsSubstring("supports CUDA up to 12.6") &&
+                                            ContainsSubstring("was built with 13.0"));
+  const std::string built_for = "the program was built for " MINFER_CUDA_ARCHITECTURES;
+  CHECK(architecture_hint(75) ==
+        ": the GPU is of architecture 75, " + built_for + "; minfer needs 80 or newer");
+  CHECK(architecture_hint(90) == ": the GPU is of architecture 90, " + built_for +
+                                     "; configure with -DCMAKE_CUDA_ARCHITECTURES=90");
+  CHECK(architecture_hint(121) == ": the GPU is of architecture 121, " + built_for +
+                                      "; configure with -DCMAKE_CUDA_ARCHITECTURES=121");
+}
+
 TEST_CASE("an event in a graph is recorded at each launch") {
   Stream stream;
   const DeviceBuffer<int> count = zero(stream);
