@@ -124,14 +124,21 @@ def test_a_cpus_figures_are_no_part_of_the_ladder():
 
 def test_a_step_by_kernel_has_a_column_for_each_model():
     found = ladder_records()
-    for run, launches in zip(found[1]["runs"], (2, 3)):
+    for run, launches, head in zip(found[1]["runs"], (2, 3), ("head<Q8_0>", "head<Q6_K>")):
         run["tests"] = [{**run["tests"][0], "breakdown": {"position": 1, "empty_us": [1.0], "kernels": [
-            {"kernel": "add", "launches": launches, "bytes": 8, "us": [100.0 * launches]}]}}]
+            {"kernel": "add", "launches": launches, "bytes": 8, "us": [100.0 * launches]},
+            {"kernel": head, "launches": 1, "bytes": 8, "us": [11.0]},
+            {"kernel": "argmax", "launches": 2, "bytes": 8, "us": [2.0]}]}}]
     rows = readme.breakdown(readme.Sources(found, {}), "05-dp4a").splitlines()
     assert rows[0] == "| tg128: us of a step (of all) | GPU, coder-0.5b | GPU, 9b |"
     assert rows[2] == "| `add`, 2 to 3 times | 297.0 (3.0 %) | 198.0 (2.0 %) |"
-    assert rows[3:] == ["| idle: launches, and the host | 9703.0 (97.0 %) | 9802.0 (98.0 %) |",
-                        "| the step | 10000.0 (100.0 %) | 10000.0 (100.0 %) |"]
+    assert rows[3:] == ["| `head<Q8_0>`, once |  | 10.0 (0.1 %) |",
+                        "| `head<Q6_K>`, once | 10.0 (0.1 %) |  |",
+                        "| `argmax`, 2 times | 0.0 (0.0 %) | 0.0 (0.0 %) |",
+                        "| idle: launches, and the host | 9693.0 (96.9 %) | 9792.0 (97.9 %) |",
+                        "| the step | 10000.0 (100.0 %) | 10000.0 (100.0 %) |",
+                        "| with an event behind each kernel | 313.0 (3.1 %) | 213.0 (2.1 %) |",
+                        "| an empty kernel between its events | 1.00 | 1.00 |"]
     assert "--breakdown --record" in readme.breakdown(readme.Sources(ladder_records(), {}), "05-dp4a")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,25 +158,38 @@ def breakdown(sources: Sources, chapter: str) -> str:
         command = f"./minfer bench --chapter {chapter[:2]} -p 0 --breakdown --record"
         return tables.markdown(["machine", "a step by kernel"], [["any GPU", not_yet(command)]], left=2)
     columns = sorted(found, key=lambda column: (column[0], by_size(column[1])))
-    names = list(dict.fromkeys(kernel.name for column in columns for kernel in found[column].kernels))
+    steps = [found[column] for column in columns]
 
     def cells(title: str, us_of: Callable[[Breakdown], float | None]) -> list[str]:
-        values = [(found[column], us_of(found[column])) for column in columns]
+        values = [(step, us_of(step)) for step in steps]
         return [title, *("" if us is None else f"{us:.1f} ({tables.percent(step.share(us))})" for step, us in values)]
 
     def of_kernel(name: str) -> Callable[[Breakdown], float | None]:
         return lambda step: next((kernel.us for kernel in step.kernels if kernel.name == name), None)
 
-    rows = [cells(f"`{name}`, {_launches(found.values(), name)}", of_kernel(name)) for name in names]
-    rows += [cells(IDLE, lambda step: step.idle_us), cells(STEP, lambda step: step.step_us)]
+    rows = [cells(f"`{name}`, {_launches(steps, name)}", of_kernel(name)) for name in _in_order(steps)]
+    rows += [cells(IDLE, lambda step: step.idle_us), cells(STEP, lambda step: step.step_us),
+             cells("with an event behind each kernel", lambda step: step.events_us),
+             ["an empty kernel between its events", *(f"{step.empty_us:.2f}" for step in steps)]]
     header = [f"{LADDER_TEST}: us of a step (of all)", *(f"{machine}, {model}" for machine, model in columns)]
     return tables.markdown(header, rows)
 
 
-def _launches(steps: Iterable[Breakdown], name: str) -> str:
-    """"49 times", or "49 to 73 times" where the models differ."""
-    counts = [kernel.launches for step in steps for kernel in step.kernels if kernel.name == name]
-    return f"{min(counts)} times" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} times"
+def _in_order(steps: list[Breakdown]) -> list[str]:
+    """All kernels, in the order of a step. One that only some models have follows what it follows there."""
+    names: list[str] = []
+    for step in steps:
+        for i, kernel in enumerate(step.kernels):
+            if kernel.name not in names:
+                names.insert(names.index(step.kernels[i - 1].name) + 1 if i else 0, kernel.name)
+    return names
+
+
+def _launches(steps: list[Breakdown], name: str) -> str:
+    """"once", "49 times", or "49 to 73 times" where the models differ."""
+    counts = {kernel.launches for step in steps for kernel in step.kernels if kernel.name == name}
+    low, high = min(counts), max(counts)
+    return f"{low} to {high} times" if low < high else "once" if low == 1 else f"{low} times"
 
 
 def reference(sources: Sources, chapter: str) -> str:
