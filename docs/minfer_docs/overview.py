@@ -25,7 +25,10 @@ def speed_of(chapter: Chapter, data: readme.Sources) -> str:
     """The best-known measured speed: the first machine's, the model that the reported figures are of, if it was run."""
     found = [r for r in readme.ladder_results(data) if r.record["chapter"] == chapter.name and r.run["engine"] != "llama.cpp"]
     found.sort(key=lambda r: not r.run["model"]["name"].startswith("1.5b"))
-    return f"{number(found[0].speed)} tok/s, {found[0].record['machine']['gpu'].removeprefix('NVIDIA ')}" if found else ""
+    if not found:
+        return ""
+    machine = found[0].record["machine"]["gpu"].removeprefix("NVIDIA ")
+    return f"{number(found[0].speed)} tok/s\\\n{machine}, {found[0].run['model']['name']}"
 
 
 def planned() -> list[tuple[str, str]]:

@@ -149,7 +149,7 @@ def test_dark_mode_holds(page, address):
     assert page.locator("img.only-dark").first.is_visible() and not page.locator("img.only-light").first.is_visible()
 
 
-@pytest.mark.parametrize("width", [375, 768, 1024, 1440])
+@pytest.mark.parametrize("width", [375, 820, 1024, 1440])
 def test_no_page_scrolls_sideways(browser, address, width):
     context = browser.new_context(viewport={"width": width, "height": 812})
     page = context.new_page()
