@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
 
-from minfer_docs import assemble, doxygen  # noqa: E402
+from minfer_docs import assemble, doxygen, fonts  # noqa: E402
 
 
 def sphinx(out: Path, source: Path, builder: str, jobs: str) -> int:
@@ -42,6 +42,7 @@ def main() -> int:
     start = time.monotonic()
     try:
         doxygen.run_all(out)
+        fonts.make(out)
         source = assemble.assemble(out)
     except (doxygen.DocsError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
 
-from minfer_docs import doxygen, places  # noqa: E402
+from minfer_docs import doxygen, fonts, places  # noqa: E402
 
 OUT = Path(os.environ["MINFER_DOCS_OUT"])
 
@@ -45,9 +45,9 @@ suppress_warnings = ["myst.header"]
 
 html_theme = "furo"
 html_title = "minfer"
-html_static_path = ["_static"]
+html_static_path = ["_static", str(fonts.static(OUT))]
 html_favicon = "_static/favicon.svg"
-html_css_files = ["minfer.css"]
+html_css_files = ["fonts.css", "minfer.css"]
 html_js_files = ["minfer.js"]
 html_copy_source = False
 html_show_sourcelink = False
@@ -65,5 +65,5 @@ copybutton_only_copy_prompt_lines = True
 epub_basename = "minfer"
 epub_show_urls = "no"
 epub_css_files = ["book.css"]
-epub_exclude_files = ["search.html", "_static/minfer.js", "_static/minfer.css",
-                      *(f"_static/fonts/{path.name}" for path in (HERE / "_static" / "fonts").iterdir())]
+epub_exclude_files = ["search.html", "_static/minfer.js", "_static/minfer.css", "_static/fonts.css",
+                      *(f"_static/fonts/{font.name}" for font in fonts.OF_PAGES)]

@@ -3,24 +3,15 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from html import escape
 
-from .plots import FONTS, THEMES, Theme
+from . import fonts
+from .plots import THEMES, Theme
 from .results import FromRecords
 
 SANS, MONO = "Inter, sans-serif", "JetBrains Mono, monospace"
-
-
-@cache
-def fonts() -> str:
-    """The fonts, in the picture: one that stands in a page has no others."""
-    faces = (("Inter", 400, "Inter-Regular"), ("Inter", 700, "Inter-Bold"), ("JetBrains Mono", 400, "JetBrainsMono"))
-    return "".join(f'@font-face{{font-family:"{family}";font-weight:{weight};src:url(data:font/ttf;base64,'
-                   f'{b64encode((FONTS / f"{name}.ttf").read_bytes()).decode()})}}' for family, weight, name in faces)
 
 
 @dataclass
@@ -59,7 +50,8 @@ class Canvas:
                  f'orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="{self.theme.limit}"/></marker></defs>')
         width = self.width - self.left
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{self.left:g} 0 {width:g} {self.height:g}" '
-                f'width="{width:g}" height="{self.height:g}"><style>{fonts()}</style>{arrow}{"".join(self.parts)}</svg>\n')
+                f'width="{width:g}" height="{self.height:g}"><style>{fonts.in_picture()}</style>'
+                f'{arrow}{"".join(self.parts)}</svg>\n')
 
 
 def soft(theme: Theme) -> str:

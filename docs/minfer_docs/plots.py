@@ -8,7 +8,7 @@ import io
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import matplotlib
 
@@ -18,9 +18,7 @@ from matplotlib import font_manager, pyplot  # noqa: E402
 from minfer_tools.measure import readme  # noqa: E402
 from minfer_tools.measure.records import Result  # noqa: E402
 
-FONTS = Path(__file__).parent / "fonts"
-for font in FONTS.glob("Inter-*.ttf"):
-    font_manager.fontManager.addfont(font)
+from . import fonts  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,18 @@ THEMES = (Theme("light", "#1c2026", "#dfe3e9", "#9db2cf", "#1553a0", "#a8434f", 
           Theme("dark", "#d8dde4", "#363c45", "#51688a", "#8ab8ff", "#ff8f98", "#98a2ae", "#131416"))
 
 
+@cache
+def families() -> list[str]:
+    """What text is set in: matplotlib's own font where the site's isn't there."""
+    files = sorted(fonts.pictures().glob("inter*.ttf"))
+    for file in files:
+        font_manager.fontManager.addfont(file)
+    return ["Inter"] if files else ["DejaVu Sans"]
+
+
 def style(theme: Theme) -> dict:
     return {
-        "svg.hashsalt": "minfer", "svg.fonttype": "path", "font.family": "Inter", "font.size": 10.5,
+        "svg.hashsalt": "minfer", "svg.fonttype": "path", "font.family": families(), "font.size": 10.5,
         "text.color": theme.text, "axes.labelcolor": theme.text, "axes.edgecolor": theme.faint,
         "xtick.color": theme.text, "ytick.color": theme.text, "axes.spines.top": False, "axes.spines.right": False,
         "grid.color": theme.faint,

@@ -21,6 +21,10 @@ def folder() -> Path:
 def docs(arguments: argparse.Namespace) -> int:
     log = build.log_dir()
     system.ensure(system.DOCS_NEEDS, log, arguments.install)
+    try:
+        system.ensure(system.FONT_NEEDS, log, arguments.install)
+    except Failure as failure:
+        say(f"{failure}: the site takes the reader's own fonts")
     venv.ensure(venv.DOCS, log, arguments.install)
     build_site(arguments.epub)
     page = folder() / "html" / "index.html"

@@ -100,6 +100,12 @@ CROSS_NEEDS = (
     Need("qemu-user", "qemu-user-static", command("qemu-aarch64-static", "qemu-aarch64")),
 )
 DOCS_NEEDS = (Need("Doxygen", "doxygen", command("doxygen")),)
+# Without these the site takes the reader's own fonts.
+FONT_NEEDS = (
+    Need("Inter", "fonts-inter-variable", file("/usr/share/fonts/truetype/inter-vf/Inter-roman.var.ttf")),
+    Need("JetBrains Mono", "fonts-jetbrains-mono",
+         file("/usr/share/fonts/truetype/jetbrains-mono/JetBrainsMono-Regular.ttf")),
+)
 BROWSER_NEEDS = (
     Need("Chromium", "chromium", command("chromium", "chromium-browser", "google-chrome")),
 )

@@ -107,7 +107,7 @@ def set_up(session: Session, thorough: bool, with_site: bool) -> None:
     if thorough:
         optional += system.FUZZ_NEEDS + (system.CROSS_NEEDS if system.is_x86_64() else ())
     if with_site:
-        optional += system.DOCS_NEEDS + system.BROWSER_NEEDS
+        optional += system.DOCS_NEEDS + system.FONT_NEEDS + system.BROWSER_NEEDS
     try:
         system.ensure(optional, log, arguments.install)
     except Failure as failure:
