@@ -127,6 +127,23 @@ TEST_CASE("quantize has the bits of its definition") {
   for (const std::uint32_t n : {32u, 96u, 896u, 1536u, 8960u}) check_quantize(n, random);
 }
 
+TEST_CASE("quantize hands a NaN on, to its own 32") {
+  Random random(10);
+  Stream stream;
+  for (const std::uint32_t at : {32u, 45u, 63u}) {
+    std::vector<float> x = activations(96, random);
+    x[at] = NAN;
+    const auto device_x = to_device(x);
+    DeviceBuffer<std::int8_t> q(96);
+    DeviceBuffer<float> d(3);
+    launch_quantize(stream, {q.data(), d.data()}, device_x.data(), 96);
+    const std::vector<float> scales = to_host(stream, d);
+    CHECK(std::isfinite(scales[0]));
+    CHECK(std::isnan(scales[1]));
+    CHECK(std::isfinite(scales[2]));
+  }
+}
+
 TEST_CASE("quantize: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
     for (const std::uint32_t n : all_widths(32)) check_quantize(n, random);
