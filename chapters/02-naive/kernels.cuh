@@ -93,8 +93,8 @@ inline constexpr std::uint32_t kArgmaxThreads = 1024;
 /// @param[in]  n_tokens    real tokens: the rows of UNUSED ones are not among the logits
 /// @launch{grid 1\, block 1024}
 /// @traffic{4*n_tokens read}
-/// @why{One block of the largest size: 600 KB is little\, and a second kernel would cost more than
-///      the wait for one SM.}
+/// @why{One block of the largest size\, and no second kernel to merge several: the plainest form.
+///      On an H200 it takes 39 us by itself for 600 KB\, where a small kernel takes 1.}
 __global__ void argmax(Prediction* prediction,  // [1]
                        const float* logits,     // [n_tokens]
                        std::uint32_t n_tokens) {

@@ -71,7 +71,7 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// @throws FileError unless heads are of a size that the attention kernels are written for
+/// @throws FileError unless heads are of a size that is tested
 void check_head_dim(const Model& model) {
   const std::uint32_t head_dim = model.config().head_dim;
   if (head_dim == 32 || head_dim == 64 || head_dim == 128) return;

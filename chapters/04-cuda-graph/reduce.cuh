@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What several kernels share: sums over a block or a warp and the two largest of a set. No order
+// What several kernels share: sums over a block or a warp, and the two largest of a set. No order
 // here depends on how many blocks run at once: which thread adds what is set by the shape.
 #pragma once
 

@@ -96,8 +96,8 @@ inline constexpr std::uint32_t kArgmaxThreads = 1024;
 /// @param[in]  n_tokens    real tokens: the rows of UNUSED ones are not among the logits
 /// @launch{grid 1\, block 1024}
 /// @traffic{4*n_tokens read}
-/// @why{One block of the largest size: 600 KB is little\, and a second kernel would cost more than
-///      the wait for one SM.}
+/// @why{One block of the largest size\, and no second kernel to merge several: the plainest form.
+///      On an H200 it takes 39 us by itself for 600 KB\, where a small kernel takes 1.}
 __global__ void argmax(Prediction* prediction,         // [1]
                        Token* ids,                     // [context + 1]
                        const std::uint32_t* position,  // [1]
@@ -135,9 +135,8 @@ constexpr std::uint64_t argmax_traffic(std::uint64_t n_tokens) {
 /// @param[in,out] position  [1]
 /// @launch{grid 1\, block 1}
 /// @traffic{4 read\, 4 written}
-/// @why{A kernel of its own: every other kernel of the step may read the position\, in any block\,
-/// so
-///      it changes between kernels only.}
+/// @why{A kernel of its own: any block of any other kernel may read the position\, so it changes
+///      only between kernels.}
 __global__ void advance(std::uint32_t* position  // [1]
 ) {
   *position += 1;

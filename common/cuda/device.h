@@ -40,7 +40,7 @@ struct DeviceMemory {
 };
 
 /// One attribute of `device`. (Attributes and not cudaDeviceProp: CUDA 13 has dropped fields of
-/// that, and filling it takes long on some systems.)
+/// that. Only the name has to come from there.)
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));

@@ -115,7 +115,7 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
         expected = force(reference, model, ids, prompt)
         for position, (best, margin) in expected.predictions.items():
             found, found_margin = forced.predictions[position]
-            if found != best and margin > tolerance:
+            if found != best and not margin <= tolerance:
                 problems.append(f"{model_name}: position {position}: token {found}; the reference has "
                                 f"{best}, by {margin}")
             if found == best and not abs(found_margin - margin) <= tolerance:

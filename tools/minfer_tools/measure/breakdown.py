@@ -52,7 +52,8 @@ class Breakdown:
 
     @property
     def idle_us(self) -> float:
-        """The step without its kernels. Two runs are compared, so that noise can make it less than nothing."""
+        """The step without its kernels. They were timed with events between them and the step without, and an event
+        costs a kernel more than it costs an empty one: so this can be less than nothing."""
         return self.step_us - sum(kernel.us for kernel in self.kernels)
 
     def share(self, us: float) -> float:
