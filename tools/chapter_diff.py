@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Iterator
 
 from minfer_tools.chapter_tree import DIFF, REPOSITORY, Chapter, comparable_copies, find_chapters, git, resolve
-from minfer_tools.errors import Failure
+from minfer_tools.errors import Failure, drop_output
 
 CONTEXT = 3
 RED, GREEN, CYAN, BOLD, PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[1m", "\033[m"
@@ -232,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except OSError as error:
         print(f"chapter_diff: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not be written at exit
+        drop_output()
         return 2
 
 

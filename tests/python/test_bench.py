@@ -15,7 +15,7 @@ from cli import run
 from cli.main import make_parser
 from minfer_tools import synthetic
 from minfer_tools.errors import Failure
-from minfer_tools.measure import ab, correctness, options, programs, readme, records, sitting
+from minfer_tools.measure import ab, correctness, options, programs, readme, records, sitting, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MINFER_BUILD_DIR", ROOT / "build"))
@@ -142,7 +142,7 @@ def test_the_whole_ladder_is_reproduced_recorded_and_rendered(emulated, tmp_path
         VALIDATOR.validate(entry)
         test, = entry["runs"][0]["tests"]
         result, = records.results(entry)
-        assert f"| {entry['chapter']} " in row and f"| {result.speed:.2f} |" in row
+        assert f"| {entry['chapter']} " in row and f"| {tables.speed(result.speed)} |" in row
         # Weights and KV cache are the greater part of what the kernels move, and all of it is counted.
         kernels = test["breakdown"]["kernels"]
         assert test["bytes_per_token"] < sum(kernel["bytes"] for kernel in kernels) < 2 * test["bytes_per_token"]

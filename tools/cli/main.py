@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import sys
 
@@ -15,7 +14,7 @@ from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
 from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
-from minfer_tools.errors import Failure
+from minfer_tools.errors import Failure, drop_output
 
 ABOUT = "A from-scratch inference engine for Qwen2.5, told chapter by chapter."
 EPILOG = """\
@@ -250,10 +249,9 @@ def main(argv: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`minfer chapters | head -1`): stop without a word.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return DONE
     except OSError as error:
         say(f"minfer: {error.filename or 'the system'}: {error.strerror or error}")
-        # What standard output did not take must not be written at exit once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return FAILED
