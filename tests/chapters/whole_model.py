@@ -102,6 +102,8 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
     dead_end = data["dead_ends"].get(name)
     tolerance = dead_end["tolerance"] if dead_end else data["tolerances"][name]
     committed = dead_end["hashes"] if dead_end else data["hashes"].setdefault(name, {})
+    if dead_end and not committed and not update:
+        problems.append(f"{name}: no hash is committed for it")
     for model_name in cases or (committed if dead_end else data["cases"]):
         case = data["cases"][model_name]
         model, ids, prompt = model_path(folder, model_name), case["ids"], case["prompt"]
