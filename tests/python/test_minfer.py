@@ -68,6 +68,18 @@ def test_no_command_is_wrong_usage():
     assert result.returncode == 2 and "usage: minfer" in result.stdout
 
 
+@pytest.mark.parametrize("words, part", [
+    (("run", "-n", "-1", "hi"), "minfer run: argument -n: found '-1', expected a number, 0 or more"),
+    (("bench", "--nonsense"), "unrecognized arguments: --nonsense"),
+    (("frobnicate",), "invalid choice: 'frobnicate'"),
+    (("run", "--model"), "minfer run: argument --model: expected one argument"),
+])
+def test_wrong_usage_is_one_line(words, part):
+    result = minfer(*words)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.count("\n") == 1 and part in result.stderr
+
+
 def test_one_version_everywhere():
     assert minfer("--version").stdout == f"minfer {VERSION}\n"
     assert f"VERSION {VERSION} " in (ROOT / "CMakeLists.txt").read_text()

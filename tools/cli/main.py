@@ -52,6 +52,10 @@ class Parser(argparse.ArgumentParser):
             return None
         return super()._parse_optional(arg_string)
 
+    def error(self, message):
+        """Wrong usage in one line, as every refusal; the usage is what --help is for."""
+        self.exit(USAGE, f"{self.prog}: {message} (see --help)\n")
+
 
 class PassOn(argparse.Action):
     """Keeps an option as it was given, for the chapter's own program."""
