@@ -81,3 +81,11 @@ def test_a_section_that_a_page_takes_must_be_there(checkout):
     result = write_pages(checkout)
     assert result.returncode == 1
     assert result.stderr.strip() == "README.md: found no section 'Platforms', which a page of the site takes from it"
+
+
+def test_a_dark_page_is_as_dark_whether_asked_for_or_the_systems():
+    """Furo's switch and the system's preference need two rules in CSS: the colours in both are the same."""
+    sheet = (ROOT / "docs" / "_static" / "minfer.css").read_text(encoding="utf-8")
+    asked, preferred = (re.search(re.escape(selector) + r" \{([^}]*)\}", sheet)[1].split()
+                        for selector in ('body[data-theme="dark"]', 'body:not([data-theme="light"])'))
+    assert len(asked) > 20 and asked == preferred
