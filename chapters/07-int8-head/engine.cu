@@ -69,6 +69,8 @@ void for_each_array(Workspace& w, const ModelConfig& c, std::uint64_t context, F
   const std::uint64_t longest = std::max({c.d_model, c.d_q(), c.d_ff});
   f(w.quantized.q, longest);
   f(w.quantized.d, longest / 32);
+  f(w.head_input.q, 2 * c.d_model);
+  f(w.head_input.d, c.d_model / 32);
   f(w.logits, c.n_tokens);
   f(w.prediction, 1);
   f(w.ids, context + 1);
@@ -137,7 +139,7 @@ StepTraffic step_traffic(const DeviceWeights& weights, const ModelConfig& c, std
   t.add("rmsnorm", rmsnorm_traffic(c.d_model));
   const Matrix& head = weights.lm_head;
   if (weights.lm_head_q8_0.rows > 0) {
-    t.add("quantize", quantize_traffic(head.cols));
+    t.add("quantize_int16", quantize_int16_traffic(head.cols));
     t.add("gemv_q8_0", gemv_q8_0_traffic(head.rows, head.cols));
   } else {
     t.add(kernel_of_blocks("gemv", head.type), gemv_traffic(head.bytes(), head.rows, head.cols));
@@ -378,8 +380,8 @@ void GpuEngine::predict() {
   launch_rmsnorm(stream_, work_.normed, work_.x, weights_.output_norm, config_.d_model,
                  config_.rms_eps);
   if (weights_.lm_head_q8_0.rows > 0) {
-    launch_quantize(stream_, work_.quantized, work_.normed, config_.d_model);
-    launch_gemv_q8_0(stream_, work_.logits, weights_.lm_head_q8_0, work_.quantized);
+    launch_quantize_int16(stream_, work_.head_input, work_.normed, config_.d_model);
+    launch_gemv_q8_0(stream_, work_.logits, weights_.lm_head_q8_0, work_.head_input);
   } else {
     launch_gemv(stream_, work_.logits, weights_.lm_head, work_.normed);
   }

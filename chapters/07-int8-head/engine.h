@@ -50,6 +50,13 @@ struct QuantizedVector {
   float* d;        ///< [n/32]
 };
 
+/// A vector of activations in int16, as __dp4a takes them: every 32 values share a scale, and value
+/// i is d[i / 32] * (256 * high + low), both of them int8.
+struct Int16Vector {
+  std::int8_t* q;  ///< [n/4, 2, 4]: of each four values the high bytes, then the low ones
+  float* d;        ///< [n/32]
+};
+
 /// What a step writes, and the KV cache. The pointers are into `storage`.
 struct Workspace {
   std::vector<DeviceBuffer<std::byte>> storage;  ///< an allocation for each of the arrays
@@ -68,7 +75,8 @@ struct Workspace {
   float* up = nullptr;                           ///< [d_ff]
   float* projected = nullptr;         ///< [d_model]: what a block adds to the residual stream
   float* logits = nullptr;            ///< [n_tokens]
-  QuantizedVector quantized = {};     ///< of the longest vector that meets a matrix
+  QuantizedVector quantized = {};     ///< of the longest vector that meets a matrix of a layer
+  Int16Vector head_input = {};        ///< [d_model]: what meets the int8 head
   Prediction* prediction = nullptr;   ///< [1]
   Token* ids = nullptr;               ///< [context + 1]: the sequence, and behind it the prediction
   std::uint32_t* position = nullptr;  ///< [1]: of the token that the next step consumes

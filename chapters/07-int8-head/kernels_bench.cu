@@ -63,8 +63,9 @@ class ModelBench {
                });
   }
 
-  /// Activations in int8; what they are does not matter.
+  /// Activations in int8, and in int16; what they are does not matter.
   QuantizedVector quantized() const { return {in_.as<std::int8_t>(0), in_.as<float>(1)}; }
+  Int16Vector in_int16() const { return {in_.as<std::int8_t>(0), in_.as<float>(1)}; }
 
   void gemv_q4_0(const std::string& what, Matrix w) {
     const ColdData weights(w.bytes());
@@ -80,7 +81,7 @@ class ModelBench {
     const ColdData q(n), d(n / 32 * 2);
     bench_.run("gemv_q8_0 " + what, gemv_q8_0_traffic(rows, cols), q.copies(), [&](std::size_t i) {
       launch_gemv_q8_0(bench_.stream(), out_.as<float>(0),
-                       {rows, cols, q.as<std::int8_t>(i), d.as<std::uint16_t>(i)}, quantized());
+                       {rows, cols, q.as<std::int8_t>(i), d.as<std::uint16_t>(i)}, in_int16());
     });
   }
 
@@ -104,6 +105,10 @@ class ModelBench {
                [&](std::size_t) { launch_rmsnorm(bench_.stream(), y, x, x, d_model_, 1e-6f); });
     bench_.run("quantize", quantize_traffic(d_model_), 0, [&](std::size_t) {
       launch_quantize(bench_.stream(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x, d_model_);
+    });
+    bench_.run("quantize_int16", quantize_int16_traffic(d_model_), 0, [&](std::size_t) {
+      launch_quantize_int16(bench_.stream(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x,
+                            d_model_);
     });
     bench_.run("add", add_traffic(d_model_), 0,
                [&](std::size_t) { launch_add(bench_.stream(), y, x, d_model_); });

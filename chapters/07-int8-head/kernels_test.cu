@@ -178,6 +178,71 @@ TEST_CASE("gemv_q4_0: every shape", "[.][exhaustive]") {
   });
 }
 
+/// The definition of the int16 activations.
+struct HostInt16 {
+  explicit HostInt16(const std::vector<float>& x)
+      : q(x.size()), packed(2 * x.size()), d(x.size() / 32) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      float largest = 0;
+      for (std::size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k)
+        largest = max_f32(largest, std::fabs(x[k]));
+      d[i / 32] = largest / 32512.0f;
+      const float inverse = d[i / 32] > 0 ? 1.0f / d[i / 32] : 0.0f;
+      q[i] = round_half_even_to_int(x[i] * inverse, -32512, 32512);
+      const int high = static_cast<int>(std::floor((q[i] + 128) / 256.0));
+      packed[i / 4 * 8 + i % 4] = static_cast<std::int8_t>(high);
+      packed[i / 4 * 8 + 4 + i % 4] = static_cast<std::int8_t>(q[i] - 256 * high);
+    }
+  }
+  std::vector<float> values() const {
+    std::vector<float> x(q.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = d[i / 32] * static_cast<float>(q[i]);
+    return x;
+  }
+  std::vector<int> q;
+  std::vector<std::int8_t> packed;
+  std::vector<float> d;
+};
+
+void check_quantize_int16(std::uint32_t n, Random& random) {
+  INFO("n " << n);
+  Stream stream;
+  const std::vector<float> x = activations(n, random);
+  const HostInt16 expected(x);
+  const auto device_x = to_device(x);
+  DeviceBuffer<std::int8_t> q(2 * n);
+  DeviceBuffer<float> d(n / 32);
+  launch_quantize_int16(stream, {q.data(), d.data()}, device_x.data(), n);
+  REQUIRE(to_host(stream, q) == expected.packed);
+  REQUIRE(to_host(stream, d) == expected.d);
+}
+
+TEST_CASE("quantize_int16 has the bits of its definition") {
+  Random random(14);
+  for (const std::uint32_t n : {32u, 96u, 896u, 1536u, 2048u}) check_quantize_int16(n, random);
+}
+
+TEST_CASE("quantize_int16 hands a NaN on, to its own 32") {
+  Random random(15);
+  Stream stream;
+  std::vector<float> x = activations(96, random);
+  x[45] = NAN;
+  const auto device_x = to_device(x);
+  DeviceBuffer<std::int8_t> q(192);
+  DeviceBuffer<float> d(3);
+  launch_quantize_int16(stream, {q.data(), d.data()}, device_x.data(), 96);
+  const std::vector<float> scales = to_host(stream, d);
+  CHECK(std::isfinite(scales[0]));
+  CHECK(std::isnan(scales[1]));
+  CHECK(std::isfinite(scales[2]));
+}
+
+TEST_CASE("quantize_int16: every width", "[.][exhaustive]") {
+  for_each_seed([](Random& random) {
+    for (const std::uint32_t n : all_widths(32)) check_quantize_int16(n, random);
+  });
+}
+
 void check_gemv_q8_0(Shape shape, Random& random) {
   INFO(shape.rows << " x " << shape.cols);
   Stream stream;
@@ -193,8 +258,8 @@ void check_gemv_q8_0(Shape shape, Random& random) {
   }
   const auto w_q = to_device(quants);
   const auto w_d = to_device(scales);
-  const HostQuantized x(random.values(shape.cols));
-  const auto q = to_device(x.q);
+  const HostInt16 x(random.values(shape.cols));
+  const auto q = to_device(x.packed);
   const auto d = to_device(x.d);
   DeviceBuffer<float> y(shape.rows);
   launch_gemv_q8_0(stream, y.data(), {shape.rows, shape.cols, w_q.data(), w_d.data()},
@@ -208,6 +273,18 @@ void check_gemv_q8_0(Shape shape, Random& random) {
 TEST_CASE("gemv_q8_0 is the oracle's gemv of the quantized activations") {
   Random random(11);
   for (const Shape shape : kShapes) check_gemv_q8_0(shape, random);
+}
+
+TEST_CASE("gemv_q8_0: the largest sum of a block is an int32") {
+  Stream stream;
+  const auto w_q = to_device(std::vector<std::int8_t>(32, -128));
+  const auto w_d = to_device(std::vector<std::uint16_t>(1, 0x3c00));  // 1
+  const HostInt16 x(std::vector<float>(32, 32512.0f));
+  const auto q = to_device(x.packed);
+  const auto d = to_device(x.d);
+  DeviceBuffer<float> y(1);
+  launch_gemv_q8_0(stream, y.data(), {1, 32, w_q.data(), w_d.data()}, {q.data(), d.data()});
+  REQUIRE(to_host(stream, y).at(0) == -32.0f * 128 * 32512);
 }
 
 TEST_CASE("gemv_q8_0: every shape", "[.][exhaustive]") {
