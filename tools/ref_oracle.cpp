@@ -11,9 +11,12 @@
 // go to the lower id.
 #include <llama.h>
 
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -118,8 +121,10 @@ void print(const std::vector<Prediction>& answered) {
     ids += (ids.empty() ? "" : ", ") + std::to_string(prediction.id);
     margins += (margins.empty() ? "" : ", ") + std::string(margin);
   }
-  std::printf("{\"ids\": [%s], \"top2_margin\": [%s]}\n", ids.c_str(), margins.c_str());
-  std::fflush(stdout);
+  if (std::printf("{\"ids\": [%s], \"top2_margin\": [%s]}\n", ids.c_str(), margins.c_str()) < 0 ||
+      std::fflush(stdout) != 0) {
+    throw std::runtime_error(std::string("cannot write standard output: ") + std::strerror(errno));
+  }
 }
 
 int run(const char* path, int n, int threads) {
@@ -147,6 +152,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: ref_oracle MODEL N [THREADS] < prompts, a line of ids each\n", stderr);
     return 2;
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails, and is reported
   try {
     return run(argv[1], std::atoi(argv[2]), argc == 4 ? std::atoi(argv[3]) : 1);
   } catch (const std::exception& error) {

@@ -67,6 +67,7 @@ int run_cli(int argc, char** argv, const EngineInfo& info, EngineFactory make_en
     std::fprintf(stderr, "%s: %s\n", info.name.c_str(), what.c_str());
     return status;
   };
+  report_file_size_limit();
   try {
     const InterruptGuard interrupts;
     const auto parsed = parse_arguments(argc, argv, info);

@@ -41,6 +41,10 @@ void write_output(std::string_view text) {
   }
 }
 
+void report_file_size_limit() {
+  signal(SIGXFSZ, SIG_IGN);  // write() fails with EFBIG instead
+}
+
 std::string read_all_input() {
   std::string text;
   char chunk[1 << 16];

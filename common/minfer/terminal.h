@@ -23,6 +23,10 @@ struct ReaderGone {};
 /// @throws OutputError @throws ReaderGone
 void write_output(std::string_view text);
 
+/// Makes a write beyond the limit on a file's size (`ulimit -f`) fail as one to a full disk does,
+/// so that it is reported and no half of a file stays: by default, the system ends the program.
+void report_file_size_limit();
+
 /// All of standard input. @throws std::runtime_error when it can't be read
 std::string read_all_input();
 

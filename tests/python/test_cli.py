@@ -389,6 +389,38 @@ def test_a_full_disk_is_one_line_and_status_1(model):
         "reference: cannot write standard output: No space left on device")
 
 
+def a_file_of_at_most(n: int):
+    """What a program does first, to be under a limit on the size of files (`ulimit -f`)."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
+
+
+@pytest.mark.parametrize("n", [0, 100, 1024])
+def test_dump_beyond_the_file_size_limit_leaves_nothing_half_written(model, tmp_path, n):
+    words = ("dump", "--model", model, "--stop-after", "embed", "--prompt-ids", "1 2 3")
+    old = tmp_path / "old.npy"
+    old.write_bytes(b"kept")
+    for path in (old, tmp_path / "new.npy"):
+        result = program(*words, "--output", path, preexec_fn=a_file_of_at_most(n))
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-1] == f"reference: {path}: cannot write: File too large"
+    assert list(tmp_path.iterdir()) == [old] and old.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("words", [
+    ("run", "--model", "MODEL", "--ignore-eos", "-n", 40, "--print-ids", "hi"),
+    ("dump", "--model", "MODEL", "--stop-after", "embed", "--prompt-ids", "1"),
+    ("tokenize", "--model", "MODEL", "hi " * 100),
+    ("--help",),
+])
+def test_standard_output_beyond_the_file_size_limit_is_one_line_and_status_1(model, tmp_path, words):
+    words = [model if word == "MODEL" else word for word in words]
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        result = program(*words, stdout=file, preexec_fn=a_file_of_at_most(20))
+    assert result.returncode == 1 and out.stat().st_size == 20
+    assert result.stderr.splitlines()[-1] == "reference: cannot write standard output: File too large"
+
+
 def test_a_reader_that_leaves_ends_it_quietly(model):
     command = f"'{PROGRAM}' run --model '{model}' --ignore-eos -c 2000 --print-ids hi | head -c 1"
     result = subprocess.run(["bash", "-c", command + "; exit ${PIPESTATUS[0]}"], env=CLEAN,
