@@ -19,17 +19,22 @@ namespace minfer {
 /// @param[in]  eps  keeps the root from zero
 /// @launch{grid 1\, block 128}
 /// @traffic{8*n read\, 4*n written}
-/// @why{One block: the sum needs every value\, and a vector of 2048 is too small to share out.}
-__global__ void rmsnorm(float* y,         // [n]
-                        const float* x,   // [n]
-                        const float* w,   // [n]
-                        std::uint32_t n,  //
+/// @why{One block: the sum needs every value\, and a vector of 2048 is too small to share out. A
+///      thread's loads are on their way together. In a step of the 0.5B on an H200 it takes 2.0
+///      us\, and took 4.0 when they waited for each other. Without __restrict__ a store of y would
+///      keep the next load of w back.}
+__global__ void rmsnorm(float* __restrict__ y,        // [n]
+                        const float* __restrict__ x,  // [n]
+                        const float* __restrict__ w,  // [n]
+                        std::uint32_t n,              //
                         float eps) {
   float squares = 0;
-  for (std::uint32_t i = threadIdx.x; i < n; i += kThreads) squares = fmaf(x[i], x[i], squares);
+  for_each_of_thread<kThreads>(
+      x, n, [&](std::uint32_t, float value) { squares = fmaf(value, value, squares); });
   const float mean = block_sum(squares) / static_cast<float>(n);
   const float scale = rsqrt_f32(mean + eps);
-  for (std::uint32_t i = threadIdx.x; i < n; i += kThreads) y[i] = x[i] * scale * w[i];
+  for_each_of_thread<kThreads>(x, n,
+                               [&](std::uint32_t i, float value) { y[i] = value * scale * w[i]; });
 }
 
 inline void launch_rmsnorm(cudaStream_t stream, float* y, const float* x, const float* w,
@@ -97,7 +102,8 @@ inline constexpr std::uint32_t kArgmaxThreads = 1024;
 /// @launch{grid 1\, block 1024}
 /// @traffic{4*n_tokens read}
 /// @why{One block of the largest size\, and no second kernel to merge several: the plainest form.
-///      On an H200 it takes 39 us by itself for 600 KB\, where a small kernel takes 1.}
+///      On an H200 it takes 12.6 us by itself for 600 KB\, where a small kernel takes 1: it took 39
+///      when a thread waited for each of its 148 loads and merged every one.}
 __global__ void argmax(Prediction* prediction,         // [1]
                        Token* ids,                     // [context + 1]
                        const std::uint32_t* position,  // [1]
@@ -105,9 +111,10 @@ __global__ void argmax(Prediction* prediction,         // [1]
                        std::uint32_t n_tokens) {
   MINFER_SHARED(Top2, best, [kArgmaxThreads]);
   Top2 mine = {-INFINITY, -INFINITY, -1};
-  for (std::uint32_t i = threadIdx.x; i < n_tokens; i += kArgmaxThreads) {
-    if (logits[i] > -INFINITY) mine = merge(mine, {logits[i], -INFINITY, static_cast<Token>(i)});
-  }
+  for_each_of_thread<kArgmaxThreads>(logits, n_tokens, [&](std::uint32_t i, float logit) {
+    // What does not beat the second of a thread's two changes neither; nor does a NaN.
+    if (logit > mine.second) mine = merge(mine, {logit, -INFINITY, static_cast<Token>(i)});
+  });
   best[threadIdx.x] = mine;
   __syncthreads();  // every thread wrote its own; the tree's first level reads two
   for (std::uint32_t width = kArgmaxThreads / 2; width > 0; width /= 2) {
