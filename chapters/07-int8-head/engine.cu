@@ -245,7 +245,10 @@ void GpuEngine::upload_head(const Matrix& head) {
                      reinterpret_cast<std::byte*>(blocks.data()));
       }
       for (std::uint32_t b = 0; b < n_blocks; ++b) {
-        std::memcpy(&q[(std::size_t(r) * n_blocks + b) * 32], blocks[b].qs, 32);
+        for (std::uint32_t i = 0; i < 8; ++i) {
+          const std::size_t word = interleaved_word(b, i, n_blocks);
+          std::memcpy(&q[std::size_t(r) * head.cols + 4 * word], blocks[b].qs + 4 * i, 4);
+        }
         d[std::size_t(r) * n_blocks + b] = blocks[b].d;
       }
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <minfer/engine.h>
+#include <minfer/math.h>
 #include <minfer/model.h>
 
 #include "cuda/buffer.h"
@@ -25,10 +26,20 @@ EngineInfo engine_info();
 /// The engine of this chapter. @throws FileError @throws CudaError @throws std::runtime_error
 std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options);
 
-/// A Q8_0 matrix with quants and scales apart, so that every block's quants are eight whole words.
+/// Where word i of block b stands in a row of n_blocks blocks of eight words, for a warp whose
+/// lanes take a block each: first every lane's word 0, then every lane's word 1, up to 7; the row's
+/// last blocks may be fewer than a warp.
+MINFER_HD constexpr std::uint32_t interleaved_word(std::uint32_t b, std::uint32_t i,
+                                                   std::uint32_t n_blocks) {
+  const std::uint32_t first = b / 32 * 32;
+  const std::uint32_t width = n_blocks - first < 32 ? n_blocks - first : 32;
+  return first * 8 + i * width + (b - first);
+}
+
+/// A Q8_0 matrix as a warp reads it: quants and scales apart, the quants' words interleaved.
 struct MatrixQ8_0 {
   std::uint32_t rows = 0, cols = 0;
-  std::int8_t* q = nullptr;    ///< [rows, cols]
+  std::int8_t* q = nullptr;    ///< [rows, cols], a row as interleaved_word() says
   std::uint16_t* d = nullptr;  ///< [rows, cols/32] fp16
 };
 
@@ -53,7 +64,7 @@ struct QuantizedVector {
 /// A vector of activations in int16, as __dp4a takes them: every 32 values share a scale, and value
 /// i is d[i / 32] * (256 * high + low), both of them int8.
 struct Int16Vector {
-  std::int8_t* q;  ///< [n/4, 2, 4]: of each four values the high bytes, then the low ones
+  std::int8_t* q;  ///< [n/4, 2, 4], interleaved: of four values the high bytes, then the low ones
   float* d;        ///< [n/32]
 };
 

@@ -177,16 +177,15 @@ constexpr std::uint64_t gemv_q4_0_traffic(std::uint64_t M, std::uint64_t K) {
 
 /// d = max |x| / 32512 over each run of 32, q = x / d rounded to nearest, half to even: an int16 as
 /// two int8, q = 256 * high + low.
-/// @param[out] q  [n/4, 2, 4] int8: of each four values the high bytes, then the low ones
+/// @param[out] q  [n/4, 2, 4] int8, interleaved: of four values the high bytes, then the low ones
 /// @param[out] d  [n/32] f32
 /// @param[in]  x  [n] f32
 /// @param[in]  n  a multiple of 32
 /// @launch{grid ceil(n/128)\, block 128}
 /// @traffic{4*n read\, 2*n + n/8 written}
-/// @why{In int8 the activations are what costs the head its near ties: a logit is off by 0.05 to
-/// 0.2\,
-///      with 256 times finer steps by 0.002. 32512 is 127 * 256: the largest whose high byte\,
-///      rounded to nearest\, is an int8.}
+/// @why{With int8 activations the head alone overturns near ties; its weights are hardly to blame.
+///      A step 256 times finer costs no byte of W. 32512 is 127 * 256\, the largest value whose
+///      high byte is an int8.}
 __global__ void quantize_int16(std::int8_t* q,  // [n/4, 2, 4]
                                float* d,        // [n/32]
                                const float* x,  // [n]
@@ -198,8 +197,9 @@ __global__ void quantize_int16(std::int8_t* q,  // [n/4, 2, 4]
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   const std::int32_t value = round_half_even_to_int(x[i] * inverse, -kLargest, kLargest);
   const auto low = static_cast<std::int8_t>(value);
-  q[i / 4 * 8 + i % 4] = static_cast<std::int8_t>((value - low) / 256);
-  q[i / 4 * 8 + i % 4 + 4] = low;
+  std::int8_t* word = q + 8 * interleaved_word(i / 32, i % 32 / 4, n / 32);
+  word[i % 4] = static_cast<std::int8_t>((value - low) / 256);
+  word[i % 4 + 4] = low;
   const bool has_nan = __any_sync(0xffffffffu, x[i] != x[i]);  // as in quantize
   if (i % 32 == 0) d[i / 32] = has_nan ? NAN : scale;
 }
@@ -215,17 +215,18 @@ constexpr std::uint64_t quantize_int16_traffic(std::uint64_t n) {
 
 /// y = W x with W in int8 and x in int16, one warp a row, a lane a block.
 /// @param[out] y    [M] f32
-/// @param[in]  W_q  [M, K] int8, row-major
+/// @param[in]  W_q  [M, K] int8, row-major, a row interleaved
 /// @param[in]  W_d  [M, K/32] fp16
-/// @param[in]  x_q  [K/4, 2, 4] int8: of each four values the high bytes, then the low ones
+/// @param[in]  x_q  [K/4, 2, 4] int8, interleaved: of four values the high bytes, then the low ones
 /// @param[in]  x_d  [K/32] f32
 /// @param[in]  M    rows
 /// @param[in]  K    a multiple of 32
 /// @launch{grid ceil(M/4)\, block 128}
 /// @traffic{M*K/32*34 + 2*K + K/8 read\, 4*M written}
-/// @why{Nothing is unpacked: a word of W meets two of x\, which one load brings. Quants and scales
-///      lie apart\, because a block of 34 bytes would put its quants at odd halves of words. On an
-///      H200 the 1.5B's head takes 121 us\, as Q6_K in fp32 397.}
+/// @why{Nothing is unpacked\, and what a warp loads lies together: a word of W each\, 128 bytes\,
+///      and the two of x that it meets. Were a row's blocks one after the other\, such a load would
+///      touch 1024 bytes to use an eighth of them. On an H200 the 1.5B's head takes 121 us\, as
+///      Q6_K in fp32 397.}
 __global__ void gemv_q8_0(float* y,                  // [M]
                           const std::int8_t* W_q,    // [M, K]
                           const std::uint16_t* W_d,  // [M, K/32]
@@ -236,14 +237,15 @@ __global__ void gemv_q8_0(float* y,                  // [M]
   const std::uint32_t m = blockIdx.x * kWarps + threadIdx.x / 32;
   const std::uint32_t lane = threadIdx.x % 32;
   if (m >= M) return;  // the whole warp
+  const int* row = reinterpret_cast<const int*>(W_q + std::size_t(m) * K);
+  const int2* x = reinterpret_cast<const int2*>(x_q);
   float sum = 0;
   for (std::uint32_t b = lane; b < K / 32; b += 32) {
-    const int* w = reinterpret_cast<const int*>(W_q + std::size_t(m) * K + b * 32);
-    const int2* x = reinterpret_cast<const int2*>(x_q + b * 64);
     int high = 0, low = 0;
-    for (int i = 0; i < 8; ++i) {
-      high = __dp4a(w[i], x[i].x, high);
-      low = __dp4a(w[i], x[i].y, low);
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const std::uint32_t word = interleaved_word(b, i, K / 32);
+      high = __dp4a(row[word], x[word].x, high);
+      low = __dp4a(row[word], x[word].y, low);
     }
     const float d = float_from_half(W_d[std::size_t(m) * (K / 32) + b]);
     sum = fmaf(d * x_d[b], static_cast<float>(256 * high + low), sum);

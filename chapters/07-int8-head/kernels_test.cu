@@ -178,10 +178,32 @@ TEST_CASE("gemv_q4_0: every shape", "[.][exhaustive]") {
   });
 }
 
+/// A row's words, four bytes each, in the order in which a warp reads them.
+std::vector<std::uint32_t> interleaved_words(std::uint32_t n) {
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t first = 0; first < n / 32; first += 32) {
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      for (std::uint32_t b = first; b < std::min(first + 32, n / 32); ++b) {
+        order.push_back(b * 8 + i);
+      }
+    }
+  }
+  return order;
+}
+
+TEST_CASE("interleaved_word is the place in the order in which a warp reads") {
+  for (const std::uint32_t n : {32u, 896u, 1024u, 1056u, 1536u, 2048u}) {
+    const std::vector<std::uint32_t> order = interleaved_words(n);
+    REQUIRE(order.size() == n / 4);
+    for (std::uint32_t place = 0; place < order.size(); ++place) {
+      REQUIRE(interleaved_word(order[place] / 8, order[place] % 8, n / 32) == place);
+    }
+  }
+}
+
 /// The definition of the int16 activations.
 struct HostInt16 {
-  explicit HostInt16(const std::vector<float>& x)
-      : q(x.size()), packed(2 * x.size()), d(x.size() / 32) {
+  explicit HostInt16(const std::vector<float>& x) : q(x.size()), d(x.size() / 32) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       float largest = 0;
       for (std::size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k)
@@ -189,9 +211,12 @@ struct HostInt16 {
       d[i / 32] = largest / 32512.0f;
       const float inverse = d[i / 32] > 0 ? 1.0f / d[i / 32] : 0.0f;
       q[i] = round_half_even_to_int(x[i] * inverse, -32512, 32512);
-      const int high = static_cast<int>(std::floor((q[i] + 128) / 256.0));
-      packed[i / 4 * 8 + i % 4] = static_cast<std::int8_t>(high);
-      packed[i / 4 * 8 + 4 + i % 4] = static_cast<std::int8_t>(q[i] - 256 * high);
+    }
+    // To the nearest multiple of 256, of which 128 make the number positive.
+    const auto high = [&](std::size_t i) { return (q[i] + 128 * 256 + 128) / 256 - 128; };
+    for (const std::uint32_t word : interleaved_words(x.size())) {
+      for (std::size_t i = 4 * word; i < 4 * word + 4; ++i) packed.push_back(high(i));
+      for (std::size_t i = 4 * word; i < 4 * word + 4; ++i) packed.push_back(q[i] - 256 * high(i));
     }
   }
   std::vector<float> values() const {
@@ -256,7 +281,14 @@ void check_gemv_q8_0(Shape shape, Random& random) {
     quants.insert(quants.end(), block.qs, block.qs + 32);
     scales.push_back(block.d);
   }
-  const auto w_q = to_device(quants);
+  std::vector<std::int8_t> interleaved;
+  for (std::uint32_t row = 0; row < shape.rows; ++row) {
+    for (const std::uint32_t word : interleaved_words(shape.cols)) {
+      const std::int8_t* four = &quants[std::size_t(row) * shape.cols + 4 * word];
+      interleaved.insert(interleaved.end(), four, four + 4);
+    }
+  }
+  const auto w_q = to_device(interleaved);
   const auto w_d = to_device(scales);
   const HostInt16 x(random.values(shape.cols));
   const auto q = to_device(x.packed);
