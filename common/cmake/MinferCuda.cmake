@@ -49,16 +49,21 @@ if(MINFER_HAVE_CUDA AND NOT TARGET minfer_cuda_flags)
   endif()
   string(REPLACE ";" "," host "${host}")
   string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
-  add_library(minfer_cuda_flags INTERFACE)
-  target_compile_features(minfer_cuda_flags INTERFACE cuda_std_17)
+  add_library(minfer_nvcc_flags INTERFACE)
+  target_compile_features(minfer_nvcc_flags INTERFACE cuda_std_17)
   target_compile_options(
-    minfer_cuda_flags
+    minfer_nvcc_flags
     INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=${host}>"
               "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${MINFER_RESOURCE_USAGE}>>:-Xptxas=-v>"
               "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${MINFER_WERROR}>>:-Werror=all-warnings>")
-  target_compile_definitions(minfer_cuda_flags
+  target_compile_definitions(minfer_nvcc_flags
                              INTERFACE "MINFER_CUDA_ARCHITECTURES=\"${architectures}\"")
-  target_link_libraries(minfer_cuda_flags INTERFACE minfer_flags CUDA::cudart_static)
+  target_link_libraries(minfer_nvcc_flags INTERFACE minfer_flags CUDA::cudart_static)
+  # What of common/cuda only nvcc can compile; once in every program, with the flags of its kernels.
+  add_library(minfer_cuda STATIC "${MINFER_CUDA_DIR}/kernel_image.cu")
+  target_link_libraries(minfer_cuda PRIVATE minfer_nvcc_flags)
+  add_library(minfer_cuda_flags INTERFACE)
+  target_link_libraries(minfer_cuda_flags INTERFACE minfer_nvcc_flags minfer_cuda)
 endif()
 
 # ------------------------------------------------------------------------------ emulated
@@ -70,22 +75,6 @@ else()
   set(MINFER_HAVE_EMULATOR OFF)
   minfer_left_out("kernels in the emulator"
                   "Boost.Context is not installed (Debian: libboost-context-dev)")
-endif()
-
-# minfer_add_emulator(TARGET [OPTIONS...]): the emulator as a static library. OPTIONS are for the
-# compiler and the linker, and hold for what links the library as well: sanitizers, in tests.
-function(minfer_add_emulator target)
-  file(GLOB sources CONFIGURE_DEPENDS "${MINFER_CUDA_DIR}/emulator/*.cpp")
-  add_library(${target} STATIC ${sources})
-  target_include_directories(${target} BEFORE PUBLIC "${MINFER_CUDA_DIR}/emulator/include")
-  target_compile_definitions(${target} PUBLIC MINFER_EMULATOR)
-  target_compile_options(${target} PUBLIC -Wno-unknown-pragmas ${ARGN}) # #pragma unroll
-  target_link_options(${target} PUBLIC ${ARGN})
-  target_link_libraries(${target} PUBLIC minfer_flags Boost::context ${CMAKE_DL_LIBS})
-endfunction()
-
-if(MINFER_HAVE_EMULATOR AND NOT TARGET minfer_emulator)
-  minfer_add_emulator(minfer_emulator)
 endif()
 
 # In `result` the sources as the C++ compiler takes them: each .cu through a .cpp that includes it,
@@ -104,6 +93,23 @@ function(minfer_emulated_sources result target)
   endforeach()
   set(${result} "${sources}" PARENT_SCOPE)
 endfunction()
+
+# minfer_add_emulator(TARGET [OPTIONS...]): the emulator as a static library. OPTIONS are for the
+# compiler and the linker, and hold for what links the library as well: sanitizers, in tests.
+function(minfer_add_emulator target)
+  file(GLOB sources CONFIGURE_DEPENDS "${MINFER_CUDA_DIR}/emulator/*.cpp")
+  minfer_emulated_sources(kernels ${target} "${MINFER_CUDA_DIR}/kernel_image.cu")
+  add_library(${target} STATIC ${sources} ${kernels})
+  target_include_directories(${target} BEFORE PUBLIC "${MINFER_CUDA_DIR}/emulator/include")
+  target_compile_definitions(${target} PUBLIC MINFER_EMULATOR)
+  target_compile_options(${target} PUBLIC -Wno-unknown-pragmas ${ARGN}) # #pragma unroll
+  target_link_options(${target} PUBLIC ${ARGN})
+  target_link_libraries(${target} PUBLIC minfer_flags Boost::context ${CMAKE_DL_LIBS})
+endfunction()
+
+if(MINFER_HAVE_EMULATOR AND NOT TARGET minfer_emulator)
+  minfer_add_emulator(minfer_emulator)
+endif()
 
 # ------------------------------------------------------------------------------ both
 

@@ -48,11 +48,13 @@ inline void reclaim_page_cache(std::size_t bytes) {
 
 /// `bytes` of device memory, nullptr for none.
 /// @param what names the memory in an error
-/// @throws CudaError with what is asked for and what is free
+/// @throws CudaError with what is asked for and what is free; or check_architecture()'s, since
+/// memory that no kernel can use is not taken
 inline void* allocate_device(std::size_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
   int id = 0;
   CUDA_CHECK(cudaGetDevice(&id));
+  check_architecture(id);
   // Where GPU and CPU share memory, the page cache counts as used, and can be had all the same.
   const bool is_integrated = device_attribute(cudaDevAttrIntegrated, id) != 0;
   const DeviceMemory memory = DeviceMemory::current();

@@ -68,6 +68,7 @@ inline std::string cuda_error_hint(cudaError_t error) {
     case cudaErrorNoDevice:
       return ": there is no NVIDIA GPU that CUDA can use; the emulated program runs without one";
     case cudaErrorInsufficientDriver:
+    case cudaErrorUnsupportedPtxVersion:  // of code that the driver has yet to compile for the GPU
       cudaDriverGetVersion(&driver);
       cudaRuntimeGetVersion(&runtime);
       return driver_hint(driver, runtime);

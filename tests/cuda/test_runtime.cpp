@@ -165,6 +165,7 @@ TEST_CASE("the device says what it is") {
   CHECK(!device.name.empty());
   CHECK(device.sm_count >= 1);
   CHECK(device.compute_major >= 8);
+  CHECK(kernel_image_error() == cudaSuccess);
   CHECK(device.shared_bytes_per_block >= 48 << 10);
   CHECK(device.shared_bytes_per_sm >= device.shared_bytes_per_block);
   const DeviceMemory before = DeviceMemory::current();
@@ -215,6 +216,8 @@ TEST_CASE("a failed call says where, which and why") {
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK_THAT(cuda_error_hint(cudaErrorNoKernelImageForDevice),
              ContainsSubstring("the program was built for"));
+  CHECK_THAT(cuda_error_hint(cudaErrorUnsupportedPtxVersion),
+             ContainsSubstring("the driver supports CUDA up to "));
   CHECK_THAT(cuda_error_hint(cudaErrorNoDevice), ContainsSubstring("no NVIDIA GPU"));
   CHECK(cuda_version_text(12060) == "12.6");
 }

@@ -36,6 +36,25 @@ TEST_CASE("the device is what the settings say") {
   CHECK(Device::current().name == "minfer emulator");
 }
 
+TEST_CASE("a device that the program was not built for is refused before its memory is taken") {
+  ScopedSettings settings;
+  const std::string refusal =
+      "minfer emulator: the GPU is of architecture 87, the program was built "
+      "for " MINFER_CUDA_ARCHITECTURES "; configure with -DCMAKE_CUDA_ARCHITECTURES=87";
+  const std::size_t free_before = DeviceMemory::current().free;
+  settings->has_kernel_image = false;
+  CHECK_THROWS_WITH(Device::current(), refusal);
+  CHECK_THROWS_WITH(DeviceBuffer<char>(1 << 20), refusal);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(DeviceMemory::current().free == free_before);
+  // As a launch would have been, later on.
+  CHECK_THROWS_WITH(launch(nothing, dim3(1), dim3(1), 0, nullptr),
+                    ContainsSubstring("kernel (anonymous namespace)::nothing") &&
+                        ContainsSubstring("the program was built for"));
+  settings->has_kernel_image = true;
+  CHECK(Device::current().compute_minor == 7);
+}
+
 TEST_CASE("memory is counted, and ends where the settings say") {
   ScopedSettings settings;
   const DeviceMemory before = DeviceMemory::current();

@@ -53,6 +53,7 @@ int blocks_per_sm(std::uint64_t block_threads, std::size_t shared_bytes) {
 }
 
 cudaError_t check_launch(const void* kernel, const GridShape& shape) {
+  if (!settings().has_kernel_image) return cudaErrorNoKernelImageForDevice;
   const dim3 grid = shape.grid;
   const dim3 block = shape.block;
   const bool grid_fits = grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= kGridExtentX &&
@@ -103,6 +104,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidMemcpyDirection";
     case cudaErrorInsufficientDriver:
       return "cudaErrorInsufficientDriver";
+    case cudaErrorInvalidDeviceFunction:
+      return "cudaErrorInvalidDeviceFunction";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
@@ -111,6 +114,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorDeviceUninitialized";
     case cudaErrorNoKernelImageForDevice:
       return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorUnsupportedPtxVersion:
+      return "cudaErrorUnsupportedPtxVersion";
     case cudaErrorInvalidResourceHandle:
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
@@ -249,6 +254,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  if (!settings().has_kernel_image) return remember(cudaErrorNoKernelImageForDevice);
   *attributes = {};
   attributes->maxThreadsPerBlock = kThreadsPerBlock;
   attributes->ptxVersion = kComputeCapabilityMajor * 10 + kComputeCapabilityMinor;

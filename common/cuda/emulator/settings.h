@@ -25,6 +25,8 @@ struct Settings {
   /// So many allocations of device memory fail, whatever is free, as they do on a Jetson whose
   /// memory is full of cached files.
   int failing_allocations = 0;
+  /// The program was built for the device's architecture; if not, no kernel can be launched.
+  bool has_kernel_image = true;
   /// Bytes of a CUDA thread's stack.
   std::size_t stack_bytes = 64 << 10;
   /// A grid in which every thread that can run has spun this often in a row, while nothing else
