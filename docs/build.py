@@ -8,7 +8,6 @@ examples:
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
@@ -20,6 +19,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
 
 from minfer_docs import assemble, doxygen, fonts  # noqa: E402
 
+from minfer_tools.command_line import Parser  # noqa: E402
+
 
 def sphinx(out: Path, source: Path, builder: str, jobs: str) -> int:
     """Runs one of Sphinx's builders with every reference checked and every warning an error."""
@@ -30,8 +31,7 @@ def sphinx(out: Path, source: Path, builder: str, jobs: str) -> int:
 
 def main() -> int:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=summary, epilog=details)
     parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
     parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
     parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Iterator
 
 from minfer_tools.chapter_tree import DIFF, REPOSITORY, Chapter, comparable_copies, find_chapters, git, resolve
+from minfer_tools.command_line import Parser
 from minfer_tools.errors import Failure, drop_output
 
 CONTEXT = 3
@@ -182,8 +183,8 @@ def show(lines: Iterator[str], pager: bool) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="chapter_diff", description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="chapter_diff", description=summary, epilog=details)
+    parser.failed = 2  # 1 says that there is a difference
     parser.add_argument("a", metavar="A", help="a chapter: 05, 05-dp4a, dp4a or its folder")
     parser.add_argument("b", metavar="B", nargs="?", help="the chapter to compare it with")
     parser.add_argument("files", metavar="FILE", nargs="*", help="only these files (kernels.cuh)")

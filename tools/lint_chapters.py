@@ -25,6 +25,7 @@ from pathlib import Path
 import minfer_tools.lint.code_rules  # noqa: F401  (registers its rules)
 import minfer_tools.lint.tree_rules as tree_rules
 from minfer_tools.chapter_tree import REPOSITORY
+from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 from minfer_tools.lint.rule import RULES, Finding, Project, rule
 
@@ -76,8 +77,7 @@ def list_rules() -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="lint_chapters", description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="lint_chapters", description=summary, epilog=details)
     parser.add_argument("--list", action="store_true", help="the rules, and what each asks for")
     parser.add_argument("--rule", action="append", default=[], choices=[n for n in RULES if n != "reason"], metavar="RULE",
                         help="only this rule (may be repeated)")
@@ -114,4 +114,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status("lint_chapters", main))

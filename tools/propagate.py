@@ -32,6 +32,7 @@ from pathlib import Path
 
 from minfer_tools.chapter_merge import Conflict, Journal, Tree, carry, committed_tree, edited_tree
 from minfer_tools.chapter_tree import REPOSITORY, Chapter, find_chapters, git, resolve
+from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 
 
@@ -121,8 +122,7 @@ def resume(root: Path, journal: Journal) -> int:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="propagate", description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="propagate", description=summary, epilog=details)
     parser.add_argument("--from", dest="source", metavar="NN", help="the chapter that was fixed")
     parser.add_argument("--to", metavar="NN", help="the last chapter that gets it (default: the newest)")
     parser.add_argument("--since", metavar="REV", default="HEAD", help="the fix is what changed since REV (default: HEAD)")
@@ -152,4 +152,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status("propagate", main))

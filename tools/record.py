@@ -19,6 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 from minfer_tools.measure import records, sitting, tables
 from minfer_tools.measure.options import USAGE, add_tests, measure, named_model, select
@@ -27,8 +28,7 @@ from minfer_tools.measure.programs import progress
 
 def parse(words: list[str] | None) -> argparse.Namespace:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="record.py", description=summary, epilog=details, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="record.py", description=summary, epilog=details, allow_abbrev=False)
     parser.add_argument("--take", type=Path, metavar="DIR", help="measure nothing: take over the records in DIR")
     parser.add_argument("--build-dir", type=Path, metavar="DIR", help="where the programs are")
     parser.add_argument("--chapters", metavar="LIST", help="all, oracle, 05, 02-07, or several with commas")
@@ -81,4 +81,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status("record.py", main))

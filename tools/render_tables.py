@@ -16,6 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 from minfer_tools.measure import plot, readme
 from minfer_tools.measure.records import ROOT
@@ -23,8 +24,7 @@ from minfer_tools.measure.records import ROOT
 
 def main(words: list[str] | None = None) -> int:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="render_tables.py", description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="render_tables.py", description=summary, epilog=details)
     parser.add_argument("--check", action="store_true", help="change nothing, and fail where a table would change")
     parser.add_argument("--plot", type=Path, nargs="?", const=ROOT / readme.FIGURES, metavar="DIR",
                         help="draw the ladders as well, as SVG and PNG (default: docs/figures; needs matplotlib)")
@@ -49,4 +49,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status("render_tables.py", main))

@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 
+from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 from minfer_tools.measure import tables
 from minfer_tools.measure.records import CHAPTERS, ROOT
@@ -62,8 +63,7 @@ def generate(arguments: argparse.Namespace, chapter: str, prompt: str, spec: int
 
 def main(words: list[str] | None = None) -> int:
     summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="specbench", description=summary, epilog=details,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="specbench", description=summary, epilog=details)
     parser.add_argument("--model", metavar="NAME|PATH", help="(also: MODEL)")
     parser.add_argument("--chapter", metavar="NN", help="default: the newest with SPEC")
     parser.add_argument("-n", type=int, default=256, help="tokens at most (%(default)s)")
@@ -89,4 +89,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status("specbench", main))

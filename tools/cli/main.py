@@ -14,6 +14,7 @@ from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
 from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
+from minfer_tools import command_line
 from minfer_tools.errors import Failure, drop_output
 
 ABOUT = "A from-scratch inference engine for Qwen2.5, told chapter by chapter."
@@ -40,11 +41,10 @@ ENGINE_OPTIONS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser to which only `-x` and `--word` look like options: `->` is text."""
+class Parser(command_line.Parser):
+    """A parser to which only `-x` and `--word` look like options: `->` is text."""
 
     def __init__(self, *args, **kwargs):
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def _parse_optional(self, arg_string):
