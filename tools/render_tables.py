@@ -20,6 +20,7 @@ from minfer_tools.command_line import Parser, exit_status
 from minfer_tools.errors import Failure
 from minfer_tools.measure import plot, readme
 from minfer_tools.measure.records import ROOT
+from minfer_tools.whole_file import replace_text
 
 
 def main(words: list[str] | None = None) -> int:
@@ -37,7 +38,7 @@ def main(words: list[str] | None = None) -> int:
             if arguments.check:
                 print(f"{name}: its tables are not what the records say: run tools/render_tables.py")
             else:
-                path.write_text(text, encoding="utf-8")
+                replace_text(path, text)
                 print(f"wrote {name}")
         if arguments.plot and not arguments.check:
             for path in plot.draw_all(readme.Sources.load(arguments.root), arguments.plot):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Every command line of the project in Python, when standard output is a full disk or a pipe that nobody reads:
-one line and a status that says so, or quiet."""
+"""Every command line of the project in Python, when standard output is a full disk or a pipe that nobody reads,
+and when a file can't be as long as it should: one line and a status that says so, or quiet, and no half of a file."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from minfer_tools.command_line import Parser, exit_status
+from minfer_tools.whole_file import replace_text, replacing
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = sorted(path for path in (ROOT / "tools").iterdir()
@@ -29,9 +32,15 @@ needs_full = pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="
 buffered = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
-def start(words, unbuffered: str, stdout) -> subprocess.CompletedProcess:
+def start(words, unbuffered: str, stdout, **kwargs) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, ROOT / "tools" / words[0], *words[1:]], stdout=stdout, stderr=subprocess.PIPE,
-                          stdin=subprocess.DEVNULL, text=True, timeout=60, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+                          stdin=subprocess.DEVNULL, text=True, timeout=60,
+                          env={**os.environ, "PYTHONUNBUFFERED": unbuffered}, **kwargs)
+
+
+def files_of_at_most(n: int):
+    """What a program does first, to be under a limit on the size of files (`ulimit -f`)."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
 
 
 def test_there_are_tools():
@@ -67,6 +76,51 @@ def test_help_still_goes_where_it_went(capfd):
         Parser(prog="tool").parse_args(["--nonsense"])
     out, err = capfd.readouterr()
     assert ended.value.code == 2 and out == "" and "unrecognized arguments: --nonsense" in err
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("there", [{}, {"model.gguf": b"before"}], ids=["new", "replaced"])
+def test_a_model_beyond_the_file_size_limit_is_not_half_written(tmp_path, there):
+    for name, data in there.items():
+        (tmp_path / name).write_bytes(data)
+    done = start(("make_model", tmp_path / "model.gguf"), "", subprocess.DEVNULL, preexec_fn=files_of_at_most(10000))
+    assert (done.returncode, done.stderr) == (1, f"make_model: {tmp_path}/model.gguf.partial: File too large\n")
+    assert contents(tmp_path) == there
+
+
+def test_a_record_beyond_the_file_size_limit_is_what_it_was(tmp_path):
+    source, out = tmp_path / "new", tmp_path / "out"
+    committed = min((ROOT / "chapters").glob("*/results/*.json"))
+    for folder, text in ((source, committed.read_bytes()), (out, committed.read_bytes()[:-1] + b" \n")):
+        path = folder / committed.relative_to(ROOT / "chapters")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text)
+    before = contents(out)
+    done = start(("record.py", "--take", source, "--out", out), "", subprocess.DEVNULL, preexec_fn=files_of_at_most(100))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert re.fullmatch(r"record\.py: /.*\.json\.partial: File too large\n", done.stderr)
+    assert contents(out) == before
+    assert start(("record.py", "--take", source, "--out", out), "", subprocess.DEVNULL).returncode == 0
+    assert contents(out).keys() == before.keys() and contents(out) != before
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    replace_text(path, "old")
+    with pytest.raises(ValueError):
+        with replacing(path) as file:
+            file.write(b"ne")
+            raise ValueError
+    with pytest.raises(OSError) as failure:
+        with replacing(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert failure.value.filename == f"{path}.partial"
+    assert contents(tmp_path) == {"file": b"old"}
+    replace_text(path, "new")
+    assert contents(tmp_path) == {"file": b"new"}
 
 
 def test_a_file_that_can_not_be_read_is_named(capfd, tmp_path):

@@ -21,6 +21,7 @@ from typing import Callable, Iterator
 from .catalogue import Catalogue, HubSource, Model
 from .errors import Failure
 from .progress import Reporter, human
+from .whole_file import writing
 
 CHUNK_BYTES = 1 << 20
 DISK_MARGIN_BYTES = 16 << 20
@@ -69,7 +70,8 @@ def read_json(path: Path) -> dict:
 def write_json(path: Path, value: dict) -> None:
     """Replaces the file in one step, so that no reader ever sees half of it."""
     whole = beside(path, f".{os.getpid()}")
-    whole.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    with writing(whole) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
     os.replace(whole, path)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .chapter_tree import OWN_FOLDERS, Chapter, git
 from .errors import Failure
+from .whole_file import replacing
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,6 @@ def _replace(path: Path, entry: Entry) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
     mode = mode | (mode & 0o444) >> 2 if entry.executable else mode & ~0o111
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(entry.data)
-    partial.chmod(mode)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        file.write(entry.data)
+        os.fchmod(file.fileno(), mode)

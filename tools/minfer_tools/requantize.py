@@ -17,6 +17,7 @@ from typing import Callable, Iterator
 from . import gguf_file
 from .errors import Failure
 from .gguf_file import TENSOR_TYPES, KeyValue, Reader, TensorInfo
+from .whole_file import writing
 
 FILE_TYPE_Q4_0 = 2
 QUANTIZATION_VERSION = 2
@@ -98,5 +99,5 @@ def requantize(
             progress(len(piece))
             yield piece
 
-    with open(target, "wb") as file:
+    with writing(target) as file:
         gguf_file.write(file, _metadata(reader.pairs), tensors, data_of, reader.alignment)

@@ -17,6 +17,7 @@ from .errors import Failure
 from .generator import Stream
 from .gguf_file import TENSOR_TYPES, KeyValue, TensorInfo
 from .vocabulary import Vocabulary
+from .whole_file import replacing
 
 CHUNK_VALUES = 1 << 20
 QUANTIZATION_VERSION = 2
@@ -269,17 +270,9 @@ def make(path: str | os.PathLike, shape: Shape) -> int:
         raise Failure(
             f"{os.fspath(path)}: is not a regular file, which a model could take the place of"
         )
-    partial = f"{os.fspath(path)}.partial"
-    try:
-        with open(partial, "wb") as file:
-            write_model(file, shape)
-            size = file.tell()
-        os.replace(partial, path)
-    except BaseException:
-        if os.path.exists(partial):
-            os.unlink(partial)
-        raise
-    return size
+    with replacing(path) as file:
+        write_model(file, shape)
+        return file.tell()
 
 
 def overridden(shape: Shape, options: dict) -> Shape:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Failure
+from ..whole_file import replace_text
 from .programs import Test
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,7 +63,7 @@ def write(out: Path, record: dict) -> Path:
     path = path_of(out, record["chapter"], record["machine"]["id"])
     path.parent.mkdir(parents=True, exist_ok=True)
     record = merged(load(path) if path.exists() else None, record)
-    path.write_text(to_text(record), encoding="utf-8")
+    replace_text(path, to_text(record))
     return path
 
 
