@@ -3,7 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
+
+#include <minfer/cli.h>
+#include <minfer/terminal.h>
 
 #include "measure.h"
 #include "report.h"
@@ -17,9 +21,8 @@ std::string invocation(int argc, char** argv) {
   return text;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+/// Measures and reports, or prints the help; returns the exit status.
+int run(int argc, char** argv) {
   CLI::App app{"Measures how fast this GPU reads its memory, which bounds every decode.",
                "roofline"};
   app.footer("examples:\n  roofline\n  roofline --json > results/roofline.json");
@@ -38,18 +41,29 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    std::ostringstream help;
+    if (app.exit(error, help) != 0) return minfer::kWrongUsage;
+    minfer::write_output(help.str());
+    return minfer::kDone;
   }
+  options.buffer_bytes = megabytes * 1000000;
+  const minfer::Measurements measured = minfer::measure(
+      options, [](const std::string& what) { std::fprintf(stderr, "%s\n", what.c_str()); });
+  minfer::write_output(json ? minfer::json_report(measured, invocation(argc, argv))
+                            : minfer::human_report(measured));
+  return minfer::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  minfer::report_file_size_limit();
   try {
-    options.buffer_bytes = megabytes * 1000000;
-    const minfer::Measurements measured = minfer::measure(
-        options, [](const std::string& what) { std::fprintf(stderr, "%s\n", what.c_str()); });
-    const std::string text = json ? minfer::json_report(measured, invocation(argc, argv))
-                                  : minfer::human_report(measured);
-    std::fputs(text.c_str(), stdout);
+    return run(argc, argv);
+  } catch (const minfer::ReaderGone&) {
+    return minfer::kReaderGone;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "roofline: %s\n", error.what());
-    return 1;
+    return minfer::kFailed;
   }
-  return 0;
 }
