@@ -367,6 +367,52 @@ def test_another_sitting_keeps_the_tests_that_it_did_not_take(tmp_path):
     assert [(run["turns"], run["tests"]) for run in runs] == [(2, [shallow]), (1, [again])]
 
 
+def with_runs(*runs: tuple[str, dict[int, int]]) -> dict:
+    """A record of runs: each with its head, and the nanoseconds of its tests by how many tokens they decode."""
+    return {**record(), "runs": [record(options={"head": head}, tests=[
+        {"test": f"tg{n}", "n_prompt": 0, "n_gen": n, "n_depth": 0, "bytes_per_token": 1, "samples_ns": [ns]}
+        for n, ns in tests.items()])["runs"][0] for head, tests in runs]}
+
+
+# Not in the order of heads, and one of them measured in two sittings.
+RUNS = ("stock", {1: 11}), ("stock", {2: 11, 3: 11}), ("f32", {1: 11, 2: 11})
+
+
+@pytest.mark.parametrize("again", [RUNS, RUNS[::-1], *((run,) for run in RUNS)])
+def test_taking_what_is_there_already_changes_nothing(tmp_path, again):
+    here, there = tmp_path / "here", tmp_path / "there"
+    path = records.write(here, with_runs(*RUNS))
+    before = path.read_bytes()
+    records.write(there, with_runs(*again))
+    assert run_record("--take", there, "--out", here).returncode == 0
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("newer, expected", [
+    ([("stock", {1: 22})], [("stock", {1: 22}), RUNS[1], RUNS[2]]),
+    ([("stock", {3: 22, 2: 22})], [RUNS[0], ("stock", {3: 22, 2: 22}), RUNS[2]]),
+    ([("stock", {1: 22, 2: 22, 3: 22})], [("stock", {1: 22, 2: 22, 3: 22}), RUNS[2]]),
+    ([("f32", {1: 22})], [RUNS[0], RUNS[1], ("f32", {2: 11}), ("f32", {1: 22})]),
+    ([("q8_0", {1: 22}), ("q4_0", {1: 22})], [*RUNS, ("q4_0", {1: 22}), ("q8_0", {1: 22})]),
+    ([("bf16", {1: 22})], [("bf16", {1: 22}), *RUNS])])
+def test_a_newer_run_moves_no_other(newer, expected):
+    found = records.merged(with_runs(*RUNS), with_runs(*newer))
+    assert found == with_runs(*expected)
+    assert records.merged(found, with_runs(*newer)) == found
+
+
+def test_taking_the_committed_records_changes_none(tmp_path):
+    committed = sorted(records.CHAPTERS.glob("*/results/*.json"))
+    assert committed
+    for path in committed:
+        copy = tmp_path / path.relative_to(records.CHAPTERS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    assert run_record("--take", records.CHAPTERS, "--out", tmp_path).returncode == 0
+    for path in committed:
+        assert (tmp_path / path.relative_to(records.CHAPTERS)).read_bytes() == path.read_bytes(), path
+
+
 def test_a_reference_without_locked_clocks_is_no_record():
     free = record()
     free["runs"][0]["power"]["reference"] = True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -43,19 +44,30 @@ def identity(run: dict) -> tuple:
     return run["model"]["name"], run["engine"], tuple(sorted(run["options"].items()))
 
 
-def without(run: dict, replaced: set[tuple]) -> dict | None:
+def without(run: dict, replaced: set[str]) -> dict | None:
     """A run without the tests that a newer one replaces; None where that leaves nothing."""
-    tests = [test for test in run["tests"] if (identity(run), test["test"]) not in replaced]
+    tests = [test for test in run["tests"] if test["test"] not in replaced]
     return {**run, "tests": tests} if tests else None
+
+
+def with_newer(runs: list[dict], newer: dict) -> list[dict]:
+    """The runs with a newer one, and without what it replaces. It takes the place of the first of which it leaves
+    nothing; where there is none, it comes behind the last whose identity does not sort behind its own. So no run that
+    stays changes places, and one that is already there stays where it is."""
+    own, replaced = identity(newer), {test["test"] for test in newer["tests"]}
+    left = [without(run, replaced) if identity(run) == own else run for run in runs]
+    if None in left:
+        left[left.index(None)] = newer
+    else:
+        left.insert(max((i + 1 for i, run in enumerate(runs) if identity(run) <= own), default=0), newer)
+    return [run for run in left if run]
 
 
 def merged(old: dict | None, new: dict) -> dict:
     """The record with the new tests in place of their like; the others stay, each with its own source."""
     if not old:
         return new
-    replaced = {(identity(run), test["test"]) for run in new["runs"] for test in run["tests"]}
-    kept = [run for run in (without(run, replaced) for run in old["runs"]) if run]
-    return {**old, **new, "runs": sorted(kept + new["runs"], key=identity)}
+    return {**old, **new, "runs": functools.reduce(with_newer, new["runs"], old["runs"])}
 
 
 def write(out: Path, record: dict) -> Path:
