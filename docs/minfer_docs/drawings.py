@@ -249,10 +249,10 @@ def lanes_dp4a(theme: Theme) -> str:
 
 
 def lanes_head(theme: Theme) -> str:
-    return lane_map(theme, "One load of W, the int8 head: quants apart from scales",
-                    ("As in a file, 34 bytes a block, every second block would begin in the middle of a word. Apart, a lane's",
-                     "32 quants are eight aligned words, and a warp's 1,024 bytes lie together; the scales are an array."),
-                    lambda run, cell: run if cell < 4 else None, lambda run: f"block {run}", cell_bytes=1, unit="byte")
+    return lane_map(theme, "One load of W, the int8 head: words interleaved, quants apart from scales",
+                    ("A row holds word 0 of 32 blocks, then their word 1, up to word 7. A lane still has a block of its own,",
+                     "and 32 lanes read 128 bytes that lie together: four sectors, and all of them used."),
+                    lambda run, cell: cell if run == 0 else None, lambda run: f"word {run}", cell_bytes=4, unit="block")
 
 
 def warp_load(theme: Theme, title: str, below: str, lane_of: Callable[[int, int], bool]) -> str:
@@ -338,7 +338,7 @@ DRAWINGS = {
                                "What one load touches when a warp takes a row."),
     "lanes-dp4a": Drawing(lanes_dp4a, "Lanes 0 to 3 each read the first four int8 of blocks 0 to 3",
                           "What one load of activations touches with dp4a."),
-    "lanes-int8-head": Drawing(lanes_head, "Lanes 0 to 3 each read the first four bytes of the quants of blocks 0 to 3",
+    "lanes-int8-head": Drawing(lanes_head, "Lanes 0 to 31 of a warp read the first word of the quants of blocks 0 to 31",
                                "What one load of the int8 head touches."),
     "load-before": Drawing(load_before, "32 runs of 32 values; the first of each is read, seven beside each are fetched too",
                            "One load of a warp in the naive port."),
