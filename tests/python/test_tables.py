@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The README's tables: as the records say, and nothing else."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -23,6 +24,9 @@ def tree(tmp_path) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy(readme.REPORTED, tmp_path / "tools")
     shutil.copy(ROOT / "README.md", tmp_path)
+    for path in ROOT.glob(readme.KERNELS):
+        (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
     for path, _ in readme.readmes(ROOT)[1:]:
         target = tmp_path / "chapters" / path.parent.name
         target.mkdir(parents=True)
@@ -64,6 +68,21 @@ def test_a_figure_typed_by_hand_is_found(tree):
     done = render(tree, "--check")
     assert done.returncode == 1
     assert "chapters/05-dp4a/README.md" in done.stdout
+
+
+def test_a_kernel_timed_by_itself_shows_with_its_rate_and_its_share_of_the_roofline(tree):
+    folder = tree / "tests" / "chapters" / "records"
+    gpu = json.loads((tree / "chapters" / "05-dp4a" / "results" / "h200.json").read_text(encoding="utf-8"))["machine"]
+    entry = {"kernel": "gemv_q4_0 gate", "bytes": 2_000_000, "microseconds": [4.0, 1.0, 2.0]}
+    (folder / "h200-kernels.json").write_text(json.dumps(
+        {"machine": {"gpu": gpu["gpu"]}, "kernels": {"0.5b": {"dp4a": [entry]}, "3b": {"naive": [entry]}}}), encoding="utf-8")
+    assert render(tree).returncode == 0
+    share = f"{100 * 1000 / gpu['bandwidth_gb_per_s']:.1f} %"
+    chapter = (tree / "chapters" / "05-dp4a" / "README.md").read_text(encoding="utf-8")
+    assert f"| `gemv_q4_0` gate | 2.0: 1000.0, {share} |\n" in chapter
+    assert "3B" not in chapter[chapter.index("<!-- table: kernels -->"):].split("<!-- /table -->")[0]
+    other = (tree / "chapters" / "06-fused-attention" / "README.md").read_text(encoding="utf-8")
+    assert "gpu_check.py --parts bench" in other[other.index("<!-- table: kernels -->"):].split("<!-- /table -->")[0]
 
 
 def test_a_new_record_shows_in_its_chapter_and_in_the_ladder(tree):

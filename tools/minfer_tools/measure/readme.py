@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import Failure
@@ -20,6 +21,7 @@ MISLEADING_BYTES = 6_881_280  # chapter 00's kMisleadingBytes
 TABLE = re.compile(r"(<!-- table: ([^>\n]*?) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 LADDER_TEST = "tg128"
 FIGURES = "docs/figures"
+KERNELS = "tests/chapters/records/*-kernels.json"
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class Sources:
 
     records: list[dict]
     reported: dict
+    kernels: list[dict] = field(default_factory=list)  # what tests/chapters/gpu_check.py timed by itself, by machine
 
     @classmethod
     def load(cls, root: Path = ROOT) -> Sources:
         return cls(records.load_all(root / "chapters"),
-                   json.loads((root / "tools" / "reported.json").read_text(encoding="utf-8")))
+                   json.loads((root / "tools" / "reported.json").read_text(encoding="utf-8")),
+                   [json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob(KERNELS))])
 
     def of(self, chapter: str) -> list[dict]:
         return [record for record in self.records if record["chapter"] == chapter]
@@ -192,6 +196,35 @@ def _launches(steps: list[Breakdown], name: str) -> str:
     return f"{low} to {high} times" if low < high else "once" if low == 1 else f"{low} times"
 
 
+def kernels(sources: Sources, chapter: str) -> str:
+    """Each kernel by itself, from its traffic function: a column for each machine and the shapes of each model."""
+    slug = chapter[3:]
+    bandwidth = {record["machine"]["gpu"]: record["machine"]["bandwidth_gb_per_s"] for record in sources.of(chapter)}
+    columns: dict[str, dict[str, str]] = {}
+    for record in sources.kernels:
+        gpu = record["machine"]["gpu"]
+        for shape, chapters in record["kernels"].items():
+            cells = columns.setdefault(f"{gpu}, {shape.upper()}", {})
+            for entry in chapters.get(slug, []):
+                us = statistics.median(entry["microseconds"])
+                rate = entry["bytes"] / us / 1e3
+                share = f", {tables.percent(rate / bandwidth[gpu])}" if bandwidth.get(gpu) else ""
+                cells[entry["kernel"]] = f"{us:.1f}: {tables.number(rate)}{share}"
+    columns = {title: cells for title, cells in columns.items() if cells}
+    if not columns:
+        return tables.markdown(["machine", "each kernel by itself"],
+                               [["any GPU", not_yet("tests/chapters/gpu_check.py --parts bench")]], left=2)
+    # One that only some shapes have, a head of another type, follows what it follows there.
+    names: list[str] = []
+    for cells in columns.values():
+        for i, name in enumerate(list(cells)):
+            if name not in names:
+                names.insert(names.index(list(cells)[i - 1]) + 1 if i else 0, name)
+    header = ["us: GB/s, of the roofline", *columns]
+    return tables.markdown(header, [[f"`{name.split()[0]}`{name[len(name.split()[0]):]}",
+                                     *(cells.get(name, "") for cells in columns.values())] for name in names])
+
+
 def reference(sources: Sources, chapter: str) -> str:
     """The oracle beside llama.cpp on the same CPU: prompt, decoding and memory."""
     header = ["machine", "model", "engine", "source", "prompt, tok/s", "decode, tok/s", "GB/s", "of the roofline",
@@ -238,7 +271,7 @@ def ladder_plot(sources: Sources, _: str) -> str:
 
 RENDERERS: dict[str, Callable[[Sources, str], str]] = {
     "results": chapter_results, "roofline": roofline, "llama.cpp": llama_cpp, "ladder": ladder,
-    "ladder plot": ladder_plot, "breakdown": breakdown, "reference": reference}
+    "ladder plot": ladder_plot, "breakdown": breakdown, "kernels": kernels, "reference": reference}
 
 
 def render(text: str, chapter: str, sources: Sources, where: str) -> str:
