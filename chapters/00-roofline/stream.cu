@@ -31,8 +31,7 @@ constexpr std::size_t fill_pattern_traffic(std::size_t n) {
 /// @launch{grid any\, block 256}
 /// @traffic{16*n written}
 /// @why{A buffer that was never written may be backed by no memory at all\, and a sum of zeros
-/// proves
-///      nothing: every word must be its own.}
+///      proves nothing: every word must be its own.}
 __global__ void __launch_bounds__(kStreamThreads)
     fill_pattern_kernel(uint4* __restrict__ words, std::size_t n, std::size_t first) {
   const std::size_t step = std::size_t{gridDim.x} * kStreamThreads;
@@ -67,12 +66,11 @@ constexpr std::size_t stream_read_traffic(std::size_t n) {
 /// @launch{grid any\, block 256}
 /// @traffic{16*n read\, 4*gridDim.x written}
 /// @why{Memory has a latency of some 500 ns\, and gives its bandwidth only if bandwidth times
-/// latency
-///      bytes are asked for at any moment: about 50 KB on an Orin\, 2.3 MB on an H200. A thread
-///      that uses each load before it issues the next has 16 bytes under way. Here it keeps a ring
-///      of kInFlight loads and asks for the next tile's word as soon as it has used one. A ring
-///      because its words live from one round to the next: with a plain batch per round the
-///      compiler interleaved loads and uses\, and of 16 loads written 6 were under way. The sum
+///      latency bytes are asked for at any moment: about 50 KB on an Orin\, 2.3 MB on an H200.
+///      A thread that uses each load before it issues the next has 16 bytes under way. Here it
+///      keeps a ring of kInFlight loads and asks for the next tile's word as soon as it has used
+///      one. A ring because its words live from one round to the next: with a plain batch per round
+///      the compiler interleaved loads and uses\, and of 16 loads written 6 were under way. The sum
 ///      keeps the loads from being dropped\, and proves that every word was read once.}
 template <int kInFlight>
 __global__ void __launch_bounds__(kStreamThreads)
