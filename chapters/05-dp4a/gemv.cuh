@@ -56,8 +56,8 @@ constexpr std::uint64_t embed_traffic(std::uint64_t row_bytes, std::uint64_t d_m
 /// @traffic{W and 4*K read\, 4*M written}
 /// @why{The lane is the element's place in its run of 32\, so a warp reads 128 bytes of x that lie
 ///      together\, and 16 bytes of nibbles likewise. A row is short enough for one warp\, whose sum
-///      needs no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.6 us where a
-///      block a row took 25.0\; its down\, of few rows\, 29.3 where it took 22.3.}
+///      needs no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.7 us where a
+///      block a row took 25.1\; its down\, of few rows\, 29.4 where it took 22.3.}
 template <class Block>
 __global__ void gemv(float* y,         // [M]
                      const Block* W,   // [M, K]

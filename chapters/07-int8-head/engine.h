@@ -43,8 +43,8 @@ struct MatrixQ8_0 {
   std::uint16_t* d = nullptr;  ///< [rows, cols/32] fp16
 };
 
-/// A model's tables with every pointer into device memory: the file's bytes, still quantized, in
-/// one allocation.
+/// A model's tables with every pointer into device memory, in one allocation: the file's bytes,
+/// still quantized, and the int8 head. What that replaces stays on the host, unless it is tied.
 struct DeviceWeights {
   DeviceBuffer<std::byte> arena;
   Matrix token_embedding;  ///< [n_vocab, d_model]
