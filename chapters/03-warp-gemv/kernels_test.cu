@@ -266,7 +266,7 @@ void check_argmax(const std::vector<float>& logits) {
   }
 }
 
-/// n logits, then with a tie, then with a NaN besides.
+/// n logits, then with a tie, then with a NaN besides, then with the first ahead of the second.
 void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& random) {
   INFO("n " << n << ", a tie of " << first << " and " << second);
   std::vector<float> logits = random.values(n);
@@ -275,6 +275,8 @@ void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& 
   check_argmax(logits);
   logits[0] = NAN;
   if (n > 1) check_argmax(logits);
+  logits[first] = 3.0f;
+  check_argmax(logits);
 }
 
 TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
@@ -282,6 +284,8 @@ TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
   for (const std::size_t n : {1u, 2u, 1023u, 1024u, 1025u, 151665u}) {
     check_argmax(n, n - 1, n / 2, random);
   }
+  check_argmax(2100, 5, 1029, random);  // both of one thread
+  check_argmax(2100, 1029, 5, random);
   check_argmax({NAN, -INFINITY});
 }
 

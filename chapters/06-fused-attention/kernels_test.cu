@@ -124,7 +124,7 @@ void check_quantize(std::uint32_t n, Random& random) {
 
 TEST_CASE("quantize has the bits of its definition") {
   Random random(9);
-  for (const std::uint32_t n : {32u, 96u, 896u, 1536u, 8960u}) check_quantize(n, random);
+  for (const std::uint32_t n : {32u, 96u, 896u, 1056u, 1536u, 8960u}) check_quantize(n, random);
 }
 
 TEST_CASE("quantize hands a NaN on, to its own 32") {
@@ -348,7 +348,7 @@ void check_argmax(const std::vector<float>& logits) {
   }
 }
 
-/// n logits, then with a tie, then with a NaN besides.
+/// n logits, then with a tie, then with a NaN besides, then with the first ahead of the second.
 void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& random) {
   INFO("n " << n << ", a tie of " << first << " and " << second);
   std::vector<float> logits = random.values(n);
@@ -357,6 +357,8 @@ void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& 
   check_argmax(logits);
   logits[0] = NAN;
   if (n > 1) check_argmax(logits);
+  logits[first] = 3.0f;
+  check_argmax(logits);
 }
 
 TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
@@ -364,6 +366,8 @@ TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
   for (const std::size_t n : {1u, 2u, 1023u, 1024u, 1025u, 151665u}) {
     check_argmax(n, n - 1, n / 2, random);
   }
+  check_argmax(2100, 5, 1029, random);  // both of one thread
+  check_argmax(2100, 1029, 5, random);
   check_argmax({NAN, -INFINITY});
 }
 

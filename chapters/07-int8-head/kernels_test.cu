@@ -125,7 +125,7 @@ void check_quantize(std::uint32_t n, Random& random) {
 
 TEST_CASE("quantize has the bits of its definition") {
   Random random(9);
-  for (const std::uint32_t n : {32u, 96u, 896u, 1536u, 8960u}) check_quantize(n, random);
+  for (const std::uint32_t n : {32u, 96u, 896u, 1056u, 1536u, 8960u}) check_quantize(n, random);
 }
 
 TEST_CASE("quantize hands a NaN on, to its own 32") {
@@ -229,10 +229,10 @@ struct HostInt16 {
   std::vector<float> d;
 };
 
-void check_quantize_int16(std::uint32_t n, Random& random) {
+void check_quantize_int16(const std::vector<float>& x) {
+  const auto n = static_cast<std::uint32_t>(x.size());
   INFO("n " << n);
   Stream stream;
-  const std::vector<float> x = activations(n, random);
   const HostInt16 expected(x);
   const auto device_x = to_device(x);
   DeviceBuffer<std::int8_t> q(2 * n);
@@ -244,7 +244,24 @@ void check_quantize_int16(std::uint32_t n, Random& random) {
 
 TEST_CASE("quantize_int16 has the bits of its definition") {
   Random random(14);
-  for (const std::uint32_t n : {32u, 96u, 896u, 1536u, 2048u}) check_quantize_int16(n, random);
+  for (const std::uint32_t n : {32u, 96u, 896u, 1056u, 1536u, 2048u}) {
+    check_quantize_int16(activations(n, random));
+  }
+}
+
+TEST_CASE("quantize_int16 clamps what a denormal scale overflows, and hands an infinity on") {
+  Random random(16);
+  // 1/d overflows; d has one bit besides; d is 0; nothing is out of range; d is infinite, by
+  // either.
+  for (const float size : {0x1p-114f, 0x1p-133f, 0x1p-140f, 0x1p127f, INFINITY, -INFINITY}) {
+    INFO("size " << size);
+    std::vector<float> x = random.values(64);
+    for (float& value : x) value *= std::isinf(size) ? 1.0f : size;
+    x[7] = size;
+    x[11] = -size;
+    x[13] = 0.0f;
+    check_quantize_int16(x);
+  }
 }
 
 TEST_CASE("quantize_int16 hands a NaN on, to its own 32") {
@@ -264,7 +281,7 @@ TEST_CASE("quantize_int16 hands a NaN on, to its own 32") {
 
 TEST_CASE("quantize_int16: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
-    for (const std::uint32_t n : all_widths(32)) check_quantize_int16(n, random);
+    for (const std::uint32_t n : all_widths(32)) check_quantize_int16(activations(n, random));
   });
 }
 
@@ -291,6 +308,11 @@ void check_gemv_q8_0(Shape shape, Random& random) {
   const auto w_q = to_device(interleaved);
   const auto w_d = to_device(scales);
   const HostInt16 x(random.values(shape.cols));
+  REQUIRE(quantize_int16_traffic(shape.cols) ==
+          4 * std::size_t(shape.cols) + x.packed.size() + 4 * x.d.size());
+  REQUIRE(gemv_q8_0_traffic(shape.rows, shape.cols) == interleaved.size() + 2 * scales.size() +
+                                                           x.packed.size() + 4 * x.d.size() +
+                                                           4 * std::size_t(shape.rows));
   const auto q = to_device(x.packed);
   const auto d = to_device(x.d);
   DeviceBuffer<float> y(shape.rows);
@@ -496,7 +518,7 @@ void check_argmax(const std::vector<float>& logits) {
   }
 }
 
-/// n logits, then with a tie, then with a NaN besides.
+/// n logits, then with a tie, then with a NaN besides, then with the first ahead of the second.
 void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& random) {
   INFO("n " << n << ", a tie of " << first << " and " << second);
   std::vector<float> logits = random.values(n);
@@ -505,6 +527,8 @@ void check_argmax(std::size_t n, std::size_t first, std::size_t second, Random& 
   check_argmax(logits);
   logits[0] = NAN;
   if (n > 1) check_argmax(logits);
+  logits[first] = 3.0f;
+  check_argmax(logits);
 }
 
 TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
@@ -512,6 +536,8 @@ TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
   for (const std::size_t n : {1u, 2u, 1023u, 1024u, 1025u, 151665u}) {
     check_argmax(n, n - 1, n / 2, random);
   }
+  check_argmax(2100, 5, 1029, random);  // both of one thread
+  check_argmax(2100, 1029, 5, random);
   check_argmax({NAN, -INFINITY});
 }
 

@@ -9,7 +9,7 @@ left out, by name.
     gpu_check.py --build build --models models --out check.json
     gpu_check.py --build build --models models --parts tg128 --chapters dp4a int8-head
 
-Models, by file name: tiny-a .. tiny-d (tools/make_model --preset), coder-0.5b and coder-1.5b (the real
+Models, by file name: tiny-a .. tiny-e (tools/make_model --preset), coder-0.5b and coder-1.5b (the real
 weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
 
   kernels    test-kernels-CHAPTER: every kernel against the oracle

@@ -145,7 +145,7 @@ def test_the_whole_ladder_is_reproduced_recorded_and_rendered(emulated, tmp_path
         assert f"| {entry['chapter']} " in row and f"| {tables.speed(result.speed)} |" in row
         # Weights and KV cache are the greater part of what the kernels move, and all of it is counted.
         kernels = test["breakdown"]["kernels"]
-        assert test["bytes_per_token"] < sum(kernel["bytes"] for kernel in kernels) < 2 * test["bytes_per_token"]
+        assert 1 < sum(kernel["bytes"] for kernel in kernels) / test["bytes_per_token"] < 1.25
         assert {"embed<Q4_0>", "rmsnorm", "argmax"} <= {kernel["kernel"] for kernel in kernels}
         text = readme.breakdown(readme.Sources([entry], {}), entry["chapter"])
         assert "not yet measured" in text  # tg1 is not what the tables are of

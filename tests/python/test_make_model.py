@@ -23,6 +23,7 @@ PRESET_SHA256 = {
     "tiny-b": "28267e4f627f344966908224ecdb36bd46c350124012ad89cbd9477404fd13f8",
     "tiny-c": "c758213d1908b8f03b8ea83e4293b0b5208f751ed2607cd4fa5140515ac0afd5",
     "tiny-d": "19affff3c960a6542eed6647643c10da97d7c620c46eb321a7b0d5a7bc797ed9",
+    "tiny-e": "c18e057815ccbe2252e82f4cd353ff9ec618f187c5a21c8f3d53019574fe480d",
 }
 TYPES = list(gguf_file.TENSOR_TYPES)
 
@@ -136,9 +137,14 @@ def test_presets_differ_where_kernels_care():
         "Q6_K",
         "Q8_0",
     }
+    *small, wide = shapes
     assert all(
-        shape.d_model <= 256 and shape.n_layers <= 2 and shape.vocab == 512 for shape in shapes
+        shape.d_model <= 256 and shape.n_layers <= 2 and shape.vocab == 512 for shape in small
     )
+    # More blocks a row than a warp has lanes, not all of them in whole warps; and a row of the head
+    # that is alone behind whole batches of 256.
+    assert wide.d_model // 32 > 32 and wide.d_model // 32 % 32
+    assert (wide.vocab - wide.unused) % 256 == 1
     assert all(shape.d_ff % 32 == 0 and shape.d_ff % 64 for shape in shapes)
 
 

@@ -146,6 +146,8 @@ PRESETS = {
     "tiny-b": _tiny(2, 192, 416, 3, 1, tied=True),
     "tiny-c": _tiny(2, 256, 544, 2, 1, head_type="Q6_K"),
     "tiny-d": _tiny(1, 160, 288, 5, 5, head_type="Q4_0"),
+    # A row of more blocks than a warp has lanes, and tokens that leave one row after whole batches.
+    "tiny-e": replace(_tiny(1, 1056, 288, 33, 11, head_type="Q4_0"), vocab=545),
 }
 
 
