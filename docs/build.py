@@ -8,6 +8,7 @@ examples:
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -16,8 +17,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
-
-from minfer_docs import assemble, doxygen, fonts  # noqa: E402
 
 from minfer_tools.command_line import Parser  # noqa: E402
 
@@ -29,15 +28,9 @@ def sphinx(out: Path, source: Path, builder: str, jobs: str) -> int:
                        "-d", str(out / "doctrees" / builder), str(source), str(out / builder)])
 
 
-def main() -> int:
-    summary, _, details = __doc__.partition("\n\n")
-    parser = Parser(description=summary, epilog=details)
-    parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
-    parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
-    parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")
-    parser.add_argument("-j", default="auto", metavar="N", help="processes (default: one a core)")
-    arguments = parser.parse_args()
-    out = arguments.out.resolve()
+def build(out: Path, arguments: argparse.Namespace) -> int:
+    """Writes the pages and runs Sphinx over them; the exit status."""
+    from minfer_docs import assemble, doxygen, fonts  # here, since --help is to work without Sphinx
     os.environ["MINFER_DOCS_OUT"] = str(out)
     start = time.monotonic()
     try:
@@ -56,6 +49,22 @@ def main() -> int:
             return 1
         print(f"{builder}: {out / builder}, {time.monotonic() - start:.0f} s", flush=True)
     return 0
+
+
+def main() -> int:
+    summary, _, details = __doc__.partition("\n\n")
+    parser = Parser(description=summary, epilog=details)
+    parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
+    parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
+    parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")
+    parser.add_argument("-j", default="auto", metavar="N", help="processes (default: one a core)")
+    arguments = parser.parse_args()
+    try:
+        return build(arguments.out.resolve(), arguments)
+    except ModuleNotFoundError as error:
+        print(f"docs/build.py: {error.name} is not installed (docs/requirements.txt; ./minfer docs installs what it needs)",
+              file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

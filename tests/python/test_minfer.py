@@ -522,3 +522,12 @@ def test_the_readme_maps_the_chapters_that_are_here():
     assert [name for name, _ in rows] == sorted(name for name, _ in rows)
     assert [name for name, state in rows if state == "here"] == [c.folder for c in chapters.discover()]
     assert {state for _, state in rows} <= {"here", "planned"}
+
+
+def test_the_sites_builder_without_sphinx_says_so_and_still_has_its_help(tmp_path):
+    python = [sys.executable, "-S", ROOT / "docs" / "build.py"]  # -S: no installed packages
+    done = subprocess.run([*python, tmp_path / "site"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"docs/build\.py: \w+ is not installed \(.*\)\n", done.stderr)
+    helped = subprocess.run([*python, "--help"], capture_output=True, text=True, timeout=60)
+    assert helped.returncode == 0 and "--no-epub" in helped.stdout
