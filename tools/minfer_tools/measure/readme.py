@@ -171,7 +171,8 @@ def breakdown(sources: Sources, chapter: str) -> str:
     def of_kernel(name: str) -> Callable[[Breakdown], float | None]:
         return lambda step: next((kernel.us for kernel in step.kernels if kernel.name == name), None)
 
-    rows = [cells(f"`{name}`, {_launches(steps, name)}", of_kernel(name)) for name in _in_order(steps)]
+    rows = [cells(f"`{name}`, {_launches(steps, name)}", of_kernel(name))
+            for name in _in_order([[kernel.name for kernel in step.kernels] for step in steps])]
     rows += [cells(IDLE, lambda step: step.idle_us), cells(STEP, lambda step: step.step_us),
              cells("with an event behind each kernel", lambda step: step.events_us),
              ["an empty kernel between its events", *(f"{step.empty_us:.2f}" for step in steps)]]
@@ -179,13 +180,13 @@ def breakdown(sources: Sources, chapter: str) -> str:
     return tables.markdown(header, rows)
 
 
-def _in_order(steps: list[Breakdown]) -> list[str]:
+def _in_order(lists: list[list[str]]) -> list[str]:
     """All kernels, in the order of a step. One that only some models have follows what it follows there."""
     names: list[str] = []
-    for step in steps:
-        for i, kernel in enumerate(step.kernels):
-            if kernel.name not in names:
-                names.insert(names.index(step.kernels[i - 1].name) + 1 if i else 0, kernel.name)
+    for kernels_of_one in lists:
+        for i, name in enumerate(kernels_of_one):
+            if name not in names:
+                names.insert(names.index(kernels_of_one[i - 1]) + 1 if i else 0, name)
     return names
 
 
@@ -214,15 +215,11 @@ def kernels(sources: Sources, chapter: str) -> str:
     if not columns:
         return tables.markdown(["machine", "each kernel by itself"],
                                [["any GPU", not_yet("tests/chapters/gpu_check.py --parts bench")]], left=2)
-    # One that only some shapes have, a head of another type, follows what it follows there.
-    names: list[str] = []
-    for cells in columns.values():
-        for i, name in enumerate(list(cells)):
-            if name not in names:
-                names.insert(names.index(list(cells)[i - 1]) + 1 if i else 0, name)
-    header = ["us: GB/s, of the roofline", *columns]
-    return tables.markdown(header, [[f"`{name.split()[0]}`{name[len(name.split()[0]):]}",
-                                     *(cells.get(name, "") for cells in columns.values())] for name in names])
+    rows = []
+    for name in _in_order([list(cells) for cells in columns.values()]):
+        kernel, _, what = name.partition(" ")
+        rows.append([f"`{kernel}` {what}".rstrip(), *(cells.get(name, "") for cells in columns.values())])
+    return tables.markdown(["us: GB/s, of the roofline", *columns], rows)
 
 
 def reference(sources: Sources, chapter: str) -> str:
