@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <minfer/gguf/quant.h>
 #include <minfer/math.h>
-#include <minfer/quant.h>
 
 #include "oracle/lanes.h"
 

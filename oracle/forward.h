@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <minfer/engine.h>
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 #include <minfer/rope.h>
 #include <minfer/threads.h>
 

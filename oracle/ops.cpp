@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include <minfer/gguf/quant.h>
 #include <minfer/math.h>
-#include <minfer/quant.h>
 
 #include "oracle/lanes.h"
 

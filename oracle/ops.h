@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include <minfer/argmax.h>
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 #include <minfer/rope.h>
 #include <minfer/span.h>
 #include <minfer/threads.h>

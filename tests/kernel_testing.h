@@ -11,9 +11,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <minfer/gguf/model.h>
+#include <minfer/gguf/quant.h>
 #include <minfer/math.h>
-#include <minfer/model.h>
-#include <minfer/quant.h>
 
 #include "catch.h"
 #include "cuda/buffer.h"

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string>
 
-#include <minfer/cli.h>
-#include <minfer/terminal.h>
+#include <minfer/program/exit_status.h>
+#include <minfer/program/terminal.h>
 
 #include "measure.h"
 #include "report.h"

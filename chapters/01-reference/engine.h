@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <minfer/engine.h>
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 
 namespace minfer {
 

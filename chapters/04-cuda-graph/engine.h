@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <minfer/engine.h>
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 
 #include "cuda/buffer.h"
 #include "cuda/graph.h"

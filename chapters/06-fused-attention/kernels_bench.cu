@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <minfer/quant.h>
+#include <minfer/gguf/quant.h>
 
 #include "cuda/bench.h"
 #include "kernels.cuh"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include <minfer/arguments.h>
 #include <minfer/error.h>
+#include <minfer/program/arguments.h>
 #include <minfer/rope.h>
 
 #include "cuda/allocate.h"

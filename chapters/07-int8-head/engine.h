@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <minfer/engine.h>
+#include <minfer/gguf/model.h>
 #include <minfer/math.h>
-#include <minfer/model.h>
 
 #include "cuda/buffer.h"
 #include "cuda/graph.h"

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 
 #include "cuda/dequantize.h"
 #include "engine.h"

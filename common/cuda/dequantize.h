@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <minfer/gguf/quant.h>
 #include <minfer/math.h>
-#include <minfer/quant.h>
 
 namespace minfer {
 

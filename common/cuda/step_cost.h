@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <minfer/engine.h>
-#include <minfer/quant.h>
+#include <minfer/gguf/quant.h>
 
 #include "cuda/event.h"
 #include "cuda/graph.h"

@@ -10,11 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include <minfer/model.h>
 #include <minfer/span.h>
-#include <minfer/tokenizer.h>
+#include <minfer/token.h>
 
 namespace minfer {
+
+class Model;
 
 /// What the command line (or the environment) asks of an engine. A field that an engine knows
 /// nothing of is refused by `run_cli`, which asks `EngineInfo::options`.

@@ -12,7 +12,10 @@ from .places import DOCS, PAGES, ROOT
 
 # The pages of common/ and oracle/: project, title, folder.
 API = (
-    ("common", "The loader, the tokenizer, the command line", "common/minfer"),
+    ("common", "The words that all parts share", "common/minfer"),
+    ("common", "A GGUF file and what is in it", "common/minfer/gguf"),
+    ("common", "Vocabulary, tokenizer, chat template", "common/minfer/text"),
+    ("common", "The command line and what it runs", "common/minfer/program"),
     ("common", "CUDA: launching, buffers, graphs, PTX", "common/cuda"),
     ("common", "The emulator", "common/cuda/emulator"),
     ("oracle", "The oracle", "oracle"),

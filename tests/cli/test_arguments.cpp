@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What of the command line can be tested without a program: tests/python/test_cli.py does the rest.
-#include <minfer/arguments.h>
+#include <minfer/program/arguments.h>
 
 #include <stdlib.h>
 

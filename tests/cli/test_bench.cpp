@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What is timed, on an engine whose clock is a count of steps.
-#include <minfer/bench.h>
+#include <minfer/program/bench.h>
 
 #include <chrono>
 #include <optional>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include <minfer/bandwidth.h>
+#include <minfer/program/memory_reads.h>
 
 #include "catch.h"
 

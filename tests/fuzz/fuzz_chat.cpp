@@ -3,8 +3,8 @@
 //
 // The input is a template and messages with a NUL between them. A message begins with its role, s
 // or u (anything else is the assistant's).
-#include <minfer/chat.h>
 #include <minfer/error.h>
+#include <minfer/text/chat.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -6,7 +6,8 @@
 // what it is: n a normal token, c a control token, u a user-defined one, x an UNUSED row, t a token
 // of a type that most often doesn't exist, m a merge; a - takes the last token away.
 #include <minfer/error.h>
-#include <minfer/tokenizer.h>
+#include <minfer/text/tokenizer.h>
+#include <minfer/text/utf8.h>
 
 #include <algorithm>
 #include <cstdint>

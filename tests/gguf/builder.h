@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include <minfer/gguf.h>
-#include <minfer/metadata.h>
-#include <minfer/quant.h>
+#include <minfer/gguf/gguf.h>
+#include <minfer/gguf/metadata.h>
+#include <minfer/gguf/quant.h>
 
 namespace minfer::test {
 

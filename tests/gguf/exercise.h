@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <minfer/model.h>
-#include <minfer/tokenizer.h>
+#include <minfer/gguf/model.h>
+#include <minfer/text/tokenizer.h>
 
 #include <cmath>
 #include <string>

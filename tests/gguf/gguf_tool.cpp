@@ -11,7 +11,7 @@
 //     gguf_tool quantize TYPE N        the other way round
 //
 // TYPE is GGUF's number. Exit status 1 and one line on standard error when a file is refused.
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <minfer/model.h>
+#include <minfer/gguf/model.h>
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 //
 // Files that are not GGUF at all, paths that are not files, and files that change.
 #include <fcntl.h>
-#include <minfer/file.h>
+#include <minfer/gguf/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

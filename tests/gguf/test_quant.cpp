@@ -2,7 +2,7 @@
 //
 // The block formats against the gguf package, by fixtures that make_fixtures.py wrote with it.
 // tests/python/test_quant.py compares with the package itself, on many more blocks.
-#include <minfer/quant.h>
+#include <minfer/gguf/quant.h>
 
 #include <cmath>
 #include <cstring>

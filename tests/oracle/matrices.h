@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include <minfer/gguf/model.h>
+#include <minfer/gguf/quant.h>
 #include <minfer/math.h>
-#include <minfer/model.h>
-#include <minfer/quant.h>
 
 #include "gguf/builder.h"
 #include "oracle/plain.h"

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include <minfer/model.h>
-#include <minfer/quant.h>
+#include <minfer/gguf/model.h>
+#include <minfer/gguf/quant.h>
 
 namespace minfer::test {
 

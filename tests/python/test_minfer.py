@@ -83,7 +83,7 @@ def test_wrong_usage_is_one_line(words, part):
 def test_one_version_everywhere():
     assert minfer("--version").stdout == f"minfer {VERSION}\n"
     assert f"VERSION {VERSION} " in (ROOT / "CMakeLists.txt").read_text()
-    assert f'kVersion[] = "{VERSION}";' in (ROOT / "common/minfer/version.h").read_text()
+    assert f'kVersion[] = "{VERSION}";' in (ROOT / "common/minfer/program/version.h").read_text()
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ChatML as the file's own template has it, and templates that are something else.
-#include <minfer/chat.h>
-#include <minfer/template_outputs.h>
+#include <minfer/text/chat.h>
+#include <minfer/text/jinja_expressions.h>
 
 #include <algorithm>
 #include <string>
@@ -200,9 +200,9 @@ TEST_CASE("a file without a template or without its tokens is refused") {
 
 TEST_CASE("expressions of templates that are cut off or strange") {
   using Expressions = std::vector<std::string>;
-  const std::string other = TemplateOutputs::kOther;
+  const std::string other = JinjaExpressions::kOther;
   const auto expressions = [](const std::string& source) {
-    return template_outputs(source).expressions;
+    return read_jinja_expressions(source).expressions;
   };
   CHECK(expressions("{{ 'a' + \"b\" }}{{-c-}}{{}}") == Expressions{"ab", other, other});
   CHECK(expressions("{{ 'a").size() == 1);
@@ -213,7 +213,7 @@ TEST_CASE("expressions of templates that are cut off or strange") {
   CHECK(expressions("{").empty());
   CHECK(expressions("{x}{% 'a}}' %}{# {{ a }} #}").empty());
   CHECK(expressions("{{ x.role }}{{ x['role'] }}{{ x[\"content\"] }}") ==
-        Expressions{TemplateOutputs::kRole, TemplateOutputs::kRole, TemplateOutputs::kContent});
+        Expressions{JinjaExpressions::kRole, JinjaExpressions::kRole, JinjaExpressions::kContent});
   CHECK(expressions("{{ .role }}{{ x.roles }}{{ 1.role }}") == Expressions{other, other, other});
 }
 

@@ -2,7 +2,7 @@
 // Texts of millions of characters, in which pieces are as long as the text, and a vocabulary that
 // was made to be slow: time in proportion, and no recursion. (An algorithm that is quadratic in the
 // length would take minutes or hours.)
-#include <minfer/tokenizer.h>
+#include <minfer/text/tokenizer.h>
 
 #include <chrono>
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The pieces that a text is cut into. (The Python tests compare them with the tokenizers package
 // on every code point; here is what can be read.)
-#include <minfer/pretokenizer.h>
-#include <minfer/unicode_table.h>
+#include <minfer/text/pretokenizer.h>
+#include <minfer/text/unicode_table.h>
 
 #include <random>
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The tokenizers of the real models: the ids that llama.cpp has for the reference prompts, and
 // those of the tokenizers package for hard texts and for every code point (hard_texts.json).
-#include <minfer/chat.h>
-#include <minfer/tokenizer.h>
-#include <minfer/utf8.h>
+#include <minfer/text/chat.h>
+#include <minfer/text/tokenizer.h>
+#include <minfer/text/utf8.h>
 
 #include <cstdint>
 #include <ctime>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Vocabularies that are refused, each wrong in one place; the message says which.
-#include <minfer/tokenizer.h>
+#include <minfer/text/tokenizer.h>
 
 #include <string>
 #include <string_view>

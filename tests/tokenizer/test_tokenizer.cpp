@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Encoding and decoding with a vocabulary small enough to be followed by hand.
-#include <minfer/tokenizer.h>
+#include <minfer/text/tokenizer.h>
 
 #include <map>
 #include <random>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // UTF-8 read character by character, and put together from tokens that cut it anywhere.
-#include <minfer/tokenizer.h>
-#include <minfer/utf8.h>
+#include <minfer/text/tokenizer.h>
+#include <minfer/text/utf8.h>
 
 #include <string>
 #include <string_view>

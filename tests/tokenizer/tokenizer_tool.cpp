@@ -25,9 +25,10 @@
 #include <string_view>
 #include <vector>
 
-#include <minfer/chat.h>
-#include <minfer/pretokenizer.h>
-#include <minfer/tokenizer.h>
+#include <minfer/text/chat.h>
+#include <minfer/text/pretokenizer.h>
+#include <minfer/text/tokenizer.h>
+#include <minfer/text/utf8.h>
 
 namespace minfer {
 namespace {
