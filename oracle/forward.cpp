@@ -58,10 +58,7 @@ Forward::Forward(const Model& model, std::uint32_t context, ThreadPool& pool)
       config_(model.config()),
       pool_(pool),
       rope_(config_.head_dim, static_cast<double>(config_.rope_base), context),
-      cache_(config_, context),
-      lm_head_(model.lm_head()) {
-  lm_head_.rows = config_.n_tokens;
-}
+      cache_(config_, context) {}
 
 void Forward::make_room(std::size_t n_tokens) {
   if (x_.size() >= n_tokens * config_.d_model) return;
@@ -113,8 +110,7 @@ bool Forward::layer(std::uint32_t index, std::size_t n, std::uint32_t position,
   rope(k, rope_, position, n, config_.n_kv_heads);
   if (!seen("k_rope", k, d_kv)) return false;
 
-  attention({config_.n_heads, config_.n_kv_heads, config_.head_dim}, q_.data(), cache_.k(index),
-            cache_.v(index), position, n, heads_.data(), pool_);
+  attention(config_, q_.data(), cache_.k(index), cache_.v(index), position, n, heads_.data(), pool_);
   if (!seen("attention", heads_.data(), d_q)) return false;
   gemv(w.w_o, nullptr, heads_.data(), n, residual_.data(), pool_);
   if (!seen("attn_out", residual_.data(), d_model)) return false;
@@ -141,7 +137,7 @@ bool Forward::logits(std::size_t first, std::size_t count, float* out, const Pro
   rmsnorm(x_.data() + first * d_model, model_.output_norm(), config_.rms_eps, count, d_model,
           normed_.data());
   if (probe && !probe({"output_norm", 0, position, count, d_model, normed_.data()})) return false;
-  gemv(lm_head_, nullptr, normed_.data(), count, out, pool_);
+  gemv(model_.lm_head(), nullptr, normed_.data(), count, out, pool_);
   return !probe || probe({"logits", 0, position, count, config_.n_tokens, out});
 }
 

@@ -56,7 +56,6 @@ class Forward {
   ThreadPool& pool_;
   RopeTable rope_;
   KvCache cache_;
-  Matrix lm_head_;                    ///< the rows that are real tokens
   std::uint32_t first_position_ = 0;  ///< of the last run
 
   // Activations of the batch, a row a token.

@@ -80,8 +80,8 @@ void attention(const AttentionShape& shape, const float* q, const float* k_cache
                const float* v_cache, std::uint32_t first_position, std::size_t n_tokens, float* y,
                ThreadPool& pool) {
   const std::size_t d = shape.head_dim;
-  const std::size_t group = shape.n_heads / shape.n_kv_heads;
-  const std::size_t stride = shape.n_kv_heads * d;  // from one position to the next
+  const std::size_t group = shape.group();
+  const std::size_t stride = shape.d_kv();  // from one position to the next
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
 
   pool.parallel_for(n_tokens * shape.n_heads, 1, [&](std::size_t begin, std::size_t end) {

@@ -49,11 +49,6 @@ void gemv(const Matrix& w, const float* bias, const float* x, std::size_t n_toke
 void rope(float* x, const RopeTable& table, std::uint32_t first_position, std::size_t n_tokens,
           std::size_t n_heads);
 
-/// The shape of an attention layer.
-struct AttentionShape {
-  std::size_t n_heads, n_kv_heads, head_dim;
-};
-
 /// Causal grouped-query attention: y[t][h] = sum_s p[s] v[s][h / group], s <= first_position + t,
 /// with p = softmax(q[t][h] . k[s][h / group] / sqrt(head_dim)).
 /// @param[in]  q       [T, n_heads, head_dim] f32, rotated

@@ -136,13 +136,15 @@ struct TestMatrix {
   Matrix host, device;
 };
 
-/// What the terms of each row's sum in W x add up to without their signs, [rows].
+/// What the terms of each row's sum in W x[t] add up to without their signs, [T, rows].
 inline std::vector<double> magnitudes(const Matrix& w, const std::vector<float>& x) {
-  std::vector<double> sums(w.rows, 0.0);
+  std::vector<double> sums(x.size() / w.cols * w.rows, 0.0);
   std::vector<float> row(w.cols);
   for (std::uint32_t m = 0; m < w.rows; ++m) {
     dequantize_row(w.type, w.data + m * row_bytes(w.type, w.cols), w.cols, row.data());
-    for (std::uint32_t i = 0; i < w.cols; ++i) sums[m] += std::fabs(double(row[i]) * x[i]);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      sums[i / w.cols * w.rows + m] += std::fabs(double(row[i % w.cols]) * x[i]);
+    }
   }
   return sums;
 }

@@ -8,10 +8,10 @@
 
 namespace minfer {
 
-/// What the command line is to know of this chapter's engine.
+/// What this engine is called and which options it honours.
 EngineInfo engine_info();
 
-/// Makes the engine. The model must outlive it. @throws std::runtime_error when it can't run here
+/// The engine of this chapter. @throws FileError @throws CudaError @throws std::runtime_error
 std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options);
 
 }  // namespace minfer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Times every kernel on the shapes of a model, with its traffic:
+// Times every kernel on the shapes of a model, with what its launch says that it moves:
 //   kernels_bench D_MODEL D_FF HEADS KV_HEADS HEAD_DIM HEAD_TYPE POSITION
 #include <cstdio>
 #include <cstdlib>
@@ -19,15 +19,6 @@ namespace {
 
 constexpr std::uint32_t kTokens = 151665;
 
-/// A matrix without a tensor behind it; `data` is set for each launch.
-Matrix matrix(TensorType type, std::uint32_t rows, std::uint32_t cols) {
-  Matrix m;
-  m.type = type;
-  m.rows = rows;
-  m.cols = cols;
-  return m;
-}
-
 class ModelBench {
  public:
   ModelBench(std::uint32_t d_model, std::uint32_t d_ff, const AttentionShape& shape,
@@ -35,60 +26,64 @@ class ModelBench {
       : d_model_(d_model),
         d_ff_(d_ff),
         shape_(shape),
-        position_(position),
+        context_(position + 1),
         in_(sizeof(float) * (d_ff + kTokens)),
-        out_(sizeof(float) * (d_ff + kTokens)) {}
+        out_(sizeof(float) * (d_ff + kTokens)),
+        input_(1),
+        bench_(context_) {
+    const StepInput input = {position, {}};
+    input_.upload(&input, 1);
+    CUDA_CHECK(cudaDeviceSynchronize());
+  }
 
   void run(TensorType head) {
-    const auto d_q = static_cast<std::uint32_t>(shape_.d_q());
-    const auto d_kv = static_cast<std::uint32_t>(shape_.d_kv());
-    gemv("q", matrix(TensorType::kQ4_0, d_q, d_model_));
-    gemv("k or v", matrix(TensorType::kQ4_0, d_kv, d_model_));
-    gemv("o", matrix(TensorType::kQ4_0, d_model_, d_q));
-    gemv("gate or up", matrix(TensorType::kQ4_0, d_ff_, d_model_));
-    gemv("down", matrix(TensorType::kQ4_0, d_model_, d_ff_));
-    gemv("head", matrix(head, kTokens, d_model_));
+    gemv("q", {TensorType::kQ4_0, shape_.d_q(), d_model_});
+    gemv("k or v", {TensorType::kQ4_0, shape_.d_kv(), d_model_});
+    gemv("o", {TensorType::kQ4_0, d_model_, shape_.d_q()});
+    gemv("gate or up", {TensorType::kQ4_0, d_ff_, d_model_});
+    gemv("down", {TensorType::kQ4_0, d_model_, d_ff_});
+    gemv("head", {head, kTokens, d_model_});
     attention();
     vectors();
   }
 
  private:
+  Step step() const { return {bench_.stream(), input_.data(), 1}; }
+
   void gemv(const std::string& what, Matrix w) {
     const ColdData weights(w.bytes());
-    bench_.run(std::string("gemv ") + type_name(w.type) + " " + what,
-               gemv_traffic(w.bytes(), w.rows, w.cols), weights.copies(), [&](std::size_t i) {
+    bench_.run(std::string("gemv ") + type_name(w.type) + " " + what, weights.copies(),
+               [&](std::size_t i) {
                  w.data = weights.as<std::byte>(i);
-                 launch_gemv(bench_.stream(), out_.as<float>(0), w, in_.as<float>(0));
+                 launch_gemv(step(), out_.as<float>(0), w, in_.as<float>(0));
                });
   }
 
   void attention() {
-    const ColdData k(4 * shape_.d_kv() * shape_.context), v(4 * shape_.d_kv() * shape_.context);
-    const ColdData scores(4 * std::size_t(shape_.n_heads) * shape_.context);
-    bench_.run(
-        "attention", attention_traffic(shape_, position_ + 1), k.copies(), [&](std::size_t i) {
-          launch_attention(bench_.stream(), out_.as<float>(0), scores.as<float>(0),
-                           in_.as<float>(0), k.as<float>(i), v.as<float>(i), position_, shape_);
-        });
+    const ColdData k(4 * shape_.d_kv() * context_), v(4 * shape_.d_kv() * context_);
+    const ColdData scores(4 * shape_.n_heads * context_);
+    bench_.run("attention", k.copies(), [&](std::size_t i) {
+      launch_attention(step(), out_.as<float>(0), scores.as<float>(0), in_.as<float>(0),
+                       {k.as<float>(i), v.as<float>(i), shape_.d_kv()}, shape_, context_);
+    });
   }
 
   void vectors() {
     float *x = in_.as<float>(0), *y = out_.as<float>(0);
-    bench_.run("rmsnorm", rmsnorm_traffic(d_model_), 0,
-               [&](std::size_t) { launch_rmsnorm(bench_.stream(), y, x, x, d_model_, 1e-6f); });
-    bench_.run("add", add_traffic(d_model_), 0,
-               [&](std::size_t) { launch_add(bench_.stream(), y, x, d_model_); });
-    bench_.run("swiglu", swiglu_traffic(d_ff_), 0,
-               [&](std::size_t) { launch_swiglu(bench_.stream(), y, x, d_ff_); });
+    bench_.run("rmsnorm", 0,
+               [&](std::size_t) { launch_rmsnorm(step(), y, x, x, d_model_, 1e-6f); });
+    bench_.run("add", 0, [&](std::size_t) { launch_add(step(), y, x, d_model_); });
+    bench_.run("swiglu", 0, [&](std::size_t) { launch_swiglu(step(), y, x, d_ff_); });
     const DeviceBuffer<Prediction> prediction(1);
-    bench_.run("argmax", argmax_traffic(kTokens), 0,
-               [&](std::size_t) { launch_argmax(bench_.stream(), prediction.data(), x, kTokens); });
+    bench_.run("argmax", 0,
+               [&](std::size_t) { launch_argmax(step(), prediction.data(), x, kTokens); });
   }
 
   std::uint32_t d_model_, d_ff_;
   AttentionShape shape_;
-  std::uint32_t position_;
+  std::uint32_t context_;
   ColdData in_, out_;
+  DeviceBuffer<StepInput> input_;
   KernelBench bench_;
 };
 
@@ -105,7 +100,7 @@ int main(int argc, char** argv) {
   try {
     const auto number = [&](int i) { return static_cast<std::uint32_t>(std::atoi(argv[i])); };
     const std::uint32_t position = number(7);
-    const AttentionShape shape = {number(3), number(4), number(5), position + 1};
+    const AttentionShape shape = {number(3), number(4), number(5)};
     const bool q6_k = std::strcmp(argv[6], "Q6_K") == 0;
     ModelBench(number(1), number(2), shape, position)
         .run(q6_k ? TensorType::kQ6_K : TensorType::kQ8_0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What several kernels share: sums over a block or a warp, and the two largest of a set. No order
-// here depends on how many blocks run at once: which thread adds what is set by the shape.
+// here depends on how many blocks run at once: which thread adds what is set by the shape. A kernel
+// may call any of it any number of times.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,6 +16,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/shared.h"
+#include "layout.h"
 
 namespace minfer {
 
@@ -23,6 +25,16 @@ inline constexpr std::uint32_t kWarps = kThreads / 32;
 
 constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
+}
+
+/// A grid of a thread for each of n values of each token.
+inline dim3 thread_a_value(std::uint32_t n, const Step& s) {
+  return {ceil_div(n, kThreads), s.n_tokens};
+}
+
+/// A grid of a warp for each row of each token's result.
+inline dim3 warp_a_row(std::uint32_t rows, const Step& s) {
+  return {ceil_div(rows, kWarps), s.n_tokens};
 }
 
 /// Calls f(i, values[i]) for each i that is this thread's, every kStride-th from threadIdx.x on, in
@@ -45,17 +57,19 @@ __device__ inline void for_each_of_thread(const float* values, std::uint32_t n, 
 }
 
 /// The sum of one value a thread over the block, as a binary tree, to all threads.
-/// @pre blockDim.x == kThreads; every thread calls it, and a kernel calls it once
+/// @pre blockDim.x == kThreads; every thread calls it
 __device__ inline float block_sum(float value) {
   static_assert((kThreads & (kThreads - 1)) == 0, "the tree halves its width");
   MINFER_SHARED(float, partial, [kThreads]);
   partial[threadIdx.x] = value;
-  __syncthreads();  // every thread wrote its value; the tree's first level reads two
+  __syncthreads();  // partial: written by every thread; the tree's first level reads two
   for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
     if (threadIdx.x < width) partial[threadIdx.x] += partial[threadIdx.x + width];
-    __syncthreads();  // this level's sums are written; the next level reads them
+    __syncthreads();  // this level's sums are written; the next level, or all, read them
   }
-  return partial[0];
+  const float sum = partial[0];
+  __syncthreads();  // read by all; the next call writes it
+  return sum;
 }
 
 /// The sum of one value a lane over the warp, to all lanes: pairs 16 lanes apart, then 8, 4, 2, 1.

@@ -2,325 +2,230 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include <minfer/error.h>
 #include <minfer/rope.h>
 
-#include "cuda/allocate.h"
-#include "cuda/check.h"
 #include "cuda/device.h"
+#include "cuda/graph.h"
 #include "cuda/step_cost.h"
+#include "cuda/stream.h"
 #include "kernels.cuh"
+#include "memory.h"
 
 namespace minfer {
 namespace {
 
-/// Calls f(pointer, bytes, tensor) for every array of the weights; tensor is null for a vector and
-/// for what was requantized in memory. A tied head is no array of its own.
-template <class F>
-void for_each_array(DeviceWeights& w, const ModelConfig& c, F f) {
-  const auto matrix = [&](Matrix& m) { f(m.data, m.bytes(), m.tensor); };
-  const auto vector = [&](const float*& v, std::uint64_t n) { f(v, 4 * n, nullptr); };
-  matrix(w.token_embedding);
-  for (LayerWeights& layer : w.layers) {
-    vector(layer.attn_norm, c.d_model);
-    matrix(layer.w_q);
-    matrix(layer.w_k);
-    matrix(layer.w_v);
-    vector(layer.b_q, c.d_q());
-    vector(layer.b_k, c.d_kv());
-    vector(layer.b_v, c.d_kv());
-    matrix(layer.w_o);
-    vector(layer.ffn_norm, c.d_model);
-    matrix(layer.w_gate);
-    matrix(layer.w_up);
-    matrix(layer.w_down);
-  }
-  vector(w.output_norm, c.d_model);
-  if (!w.tied) matrix(w.lm_head);
-}
-
-/// Calls f(pointer, elements) for every array of the workspace.
-template <class F>
-void for_each_array(Workspace& w, const ModelConfig& c, std::uint64_t context, F f) {
-  f(w.cosines, context * c.head_dim / 2);
-  f(w.sines, context * c.head_dim / 2);
-  f(w.k_cache, c.n_layers * context * c.d_kv());
-  f(w.v_cache, c.n_layers * context * c.d_kv());
-  f(w.x, c.d_model);
-  f(w.normed, c.d_model);
-  f(w.q, c.d_q());
-  f(w.k, c.d_kv());
-  f(w.v, c.d_kv());
-  f(w.scores, c.n_heads * context);
-  f(w.attended, c.d_q());
-  f(w.gate, c.d_ff);
-  f(w.up, c.d_ff);
-  f(w.projected, c.d_model);
-  const std::uint64_t longest = std::max({c.d_model, c.d_q(), c.d_ff});
-  f(w.quantized.q, longest);
-  f(w.quantized.d, longest / 32);
-  f(w.logits, c.n_tokens);
-  f(w.prediction, 1);
-  f(w.ids, context + 1);
-  f(w.position, 1);
-}
-
-/// Every allocation and every array of the arena begins on such a boundary.
-constexpr std::uint64_t kAlignment = 256;
-
-constexpr std::uint64_t aligned(std::uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 /// @throws FileError unless heads are of a size that is tested
-void check_head_dim(const Model& model) {
+const ModelConfig& checked(const Model& model) {
   const std::uint32_t head_dim = model.config().head_dim;
-  if (head_dim == 32 || head_dim == 64 || head_dim == 128) return;
+  if (head_dim == 32 || head_dim == 64 || head_dim == 128) return model.config();
   throw FileError(model.file().path(),
                   "head_dim is " + std::to_string(head_dim) + ", expected 32, 64 or 128");
 }
 
-/// @throws std::runtime_error with both numbers when the GPU has less memory than is needed
-void check_memory(std::uint64_t needed, std::uint32_t context) {
-  // Where GPU and CPU share memory, what is not free may be the page cache, which gives way.
-  const DeviceMemory memory = DeviceMemory::current();
-  const std::uint64_t available = Device::current().is_integrated ? memory.total : memory.free;
-  if (needed <= available) return;
-  throw std::runtime_error("GPU memory: the model with a context of " + std::to_string(context) +
-                           " tokens needs " + mebibytes(needed) + ", but the GPU has " +
-                           mebibytes(available) + " (a smaller context needs less: -c)");
-}
-
-/// What the kernels of one step move. @param n positions, the step's included
-StepTraffic step_traffic(const DeviceWeights& weights, const ModelConfig& c, std::uint64_t n) {
-  const AttentionShape shape = {c.n_heads, c.n_kv_heads, c.head_dim, c.context_length};
-  StepTraffic t;
-  const Matrix& table = weights.token_embedding;
-  t.add(kernel_of_blocks("embed", table.type),
-        embed_traffic(row_bytes(table.type, table.cols), table.cols));
-  for (const LayerWeights& w : weights.layers) {
-    t.add("rmsnorm", rmsnorm_traffic(c.d_model), 2);
-    for (const Matrix* W : {&w.w_q, &w.w_k, &w.w_v, &w.w_o, &w.w_gate, &w.w_up, &w.w_down}) {
-      t.add("gemv_q4_0", gemv_q4_0_traffic(W->rows, W->cols));
-    }
-    t.add("quantize", quantize_traffic(c.d_model), 2);
-    t.add("quantize", quantize_traffic(c.d_q()));
-    t.add("quantize", quantize_traffic(c.d_ff));
-    t.add("add", add_traffic(c.d_q()));
-    t.add("add", add_traffic(c.d_kv()), 2);
-    t.add("add", add_traffic(c.d_model), 2);
-    t.add("rope", rope_traffic(c.n_heads, c.head_dim));
-    t.add("rope", rope_traffic(c.n_kv_heads, c.head_dim));
-    t.add("append_kv", append_kv_traffic(c.d_kv()));
-    t.add("attention_scores", attention_scores_traffic(shape, n));
-    t.add("attention_softmax", attention_softmax_traffic(shape, n));
-    t.add("attention_values", attention_values_traffic(shape, n));
-    t.add("swiglu", swiglu_traffic(c.d_ff));
+/// Greedy decoding on a GPU, a kernel an operation. A step is recorded once, as a graph that finds
+/// its tokens and its position in device memory and leaves the next ones there.
+class GpuEngine final : public Engine {
+ public:
+  GpuEngine(const Model& model, const EngineOptions& options)
+      : config_(checked(model)),
+        context_(options.context),
+        step_tokens_(options.value("TCHUNK", kMaxTokens)),
+        weight_bytes_(model.bytes_per_token()),
+        device_("the model with a context of " + std::to_string(context_) + " tokens", model,
+                context_) {
+    const RopeTable table(config_.head_dim, config_.rope_base, context_);
+    to_device(device_->cosines, table.cos_table().data(), table.cos_table().size());
+    to_device(device_->sines, table.sin_table().data(), table.sin_table().size());
+    stream_.synchronize();
   }
-  t.add("advance", advance_traffic());
-  t.add("rmsnorm", rmsnorm_traffic(c.d_model));
-  const Matrix& head = weights.lm_head;
-  t.add(kernel_of_blocks("gemv", head.type), gemv_traffic(head.bytes(), head.rows, head.cols));
-  t.add("argmax", argmax_traffic(c.n_tokens));
-  return t;
-}
+
+  std::string describe() const override {
+    return engine_info().name + " (" + Device::current().name + ")";
+  }
+  std::uint32_t context() const override { return context_; }
+  std::uint32_t position() const override { return position_; }
+  void truncate(std::uint32_t position) override { position_ = position; }
+
+  void prefill(Span<const Token> ids) override {
+    for (std::size_t done = 0; done < ids.size();) {
+      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
+      done += n;
+      set_input(ids.subspan(done - n, n));
+      step(n, done == ids.size() ? 1 : 0);
+    }
+    fetch_predictions(1);
+  }
+
+  std::uint32_t decode(std::uint32_t n, const TokenSink& sink) override {
+    set_input({&prediction_.id, 1});
+    for (std::uint32_t emitted = 0; emitted < n; ++emitted) {
+      if (emitted > 0) {
+        if (position_ == context_) return emitted;
+        step(1, 1);
+        fetch_predictions(1);
+      }
+      if (!sink(prediction_.id)) return emitted + 1;
+    }
+    return n;
+  }
+
+  void force(Span<const Token> ids, const LogitsSink& sink) override {
+    std::vector<float> logits;
+    for (std::size_t done = 0; done < ids.size();) {
+      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
+      set_input(ids.subspan(done, n));
+      step(n, n);
+      fetch_predictions(n);
+      logits.resize(n * config_.n_tokens);
+      to_host(logits.data(), device_->work.logits, logits.size());
+      for (std::size_t t = 0; t < n; ++t) {
+        sink(position_ - n + t, logits.data() + t * config_.n_tokens);
+      }
+      done += n;
+    }
+  }
+
+  std::uint64_t bytes_per_token(std::uint32_t position) const override {
+    return weight_bytes_ + device_->cache.bytes(position + 1);
+  }
+
+  std::optional<StepCost> time_kernels(std::uint32_t passes) override {
+    set_input({&prediction_.id, 1});
+    return time_step(stream_, passes, position_ + 1, [&] { launch_step(1, 1); });
+  }
+
+ private:
+  /// Copies n values to the device, before what the stream does next.
+  template <class T>
+  void to_device(T* device, const T* host, std::size_t n) {
+    CUDA_CHECK(cudaMemcpyAsync(device, host, n * sizeof(T), cudaMemcpyHostToDevice, stream_));
+  }
+
+  /// Fetches n values when the kernels launched so far are done.
+  template <class T>
+  void to_host(T* host, const T* device, std::size_t n) {
+    CUDA_CHECK(cudaMemcpyAsync(host, device, n * sizeof(T), cudaMemcpyDeviceToHost, stream_));
+    stream_.synchronize();
+  }
+
+  /// Takes a step's predictions. @throws std::runtime_error when no logit of one is a number
+  void fetch_predictions(std::size_t n) {
+    Prediction predictions[kMaxTokens];
+    to_host(predictions, device_->work.predictions, n);
+    for (std::size_t t = 0; t < n; ++t) {
+      if (predictions[t].id >= 0) continue;
+      throw std::runtime_error("the logits are not numbers: damaged weights?");
+    }
+    prediction_ = predictions[n - 1];
+  }
+
+  /// The tokens that the next step finds, at the position.
+  void set_input(Span<const Token> ids) {
+    input_.position = position_;
+    std::copy(ids.begin(), ids.end(), input_.ids);
+    to_device(device_->work.input, &input_, 1);
+  }
+
+  /// Consumes n_tokens of the input, and predicts what follows each of the last n_predicted.
+  void step(std::uint32_t n_tokens, std::uint32_t n_predicted) {
+    Graph& graph = graphs_[{n_tokens, n_predicted}];
+    if (graph.nodes() == 0) {
+      graph = Graph::capture(stream_, [&] { launch_step(n_tokens, n_predicted); });
+    }
+    graph.launch(stream_);
+    position_ += n_tokens;
+  }
+
+  void launch_step(std::uint32_t n_tokens, std::uint32_t n_predicted) {
+    forward({stream_, device_->work.input, n_tokens});
+    const float* x = device_->work.x + (n_tokens - n_predicted) * config_.d_model;
+    if (n_predicted > 0) predict({stream_, device_->work.input, n_predicted}, x, n_tokens);
+  }
+
+  /// The layers, which leave their output in x.
+  void forward(const Step& s) {
+    launch_embed(s, device_->work.x, device_->weights.token_embedding);
+    for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+      attention_block(s, device_->weights.layers[layer], device_->cache.layer(layer));
+      feed_forward_block(s, device_->weights.layers[layer]);
+    }
+  }
+
+  /// x += W_o attention(norm(x)), with the step's K and V added to the cache.
+  void attention_block(const Step& s, const DeviceLayer& w, const KvLayer& cache) {
+    const ModelConfig& c = config_;
+    const Workspace& work = device_->work;
+    launch_rmsnorm(s, work.normed, work.x, w.attn_norm, c.d_model, c.rms_eps);
+    launch_quantize(s, work.quantized, work.normed, c.d_model);
+    launch_gemv_q4_0(s, work.q, w.w_q, work.quantized);
+    launch_gemv_q4_0(s, work.k, w.w_k, work.quantized);
+    launch_gemv_q4_0(s, work.v, w.w_v, work.quantized);
+    launch_add_bias(s, work.q, w.b_q, c.d_q());
+    launch_add_bias(s, work.k, w.b_k, c.d_kv());
+    launch_add_bias(s, work.v, w.b_v, c.d_kv());
+    launch_rope(s, work.q, device_->cosines, device_->sines, c.n_heads, c.head_dim);
+    launch_rope(s, work.k, device_->cosines, device_->sines, c.n_kv_heads, c.head_dim);
+    launch_append_kv(s, cache, work.k, work.v);
+    launch_attention(s, work.attended, work.scores, work.q, cache, c, context_);
+    launch_quantize(s, work.quantized, work.attended, c.d_q());
+    launch_gemv_q4_0(s, work.projected, w.w_o, work.quantized);
+    launch_add(s, work.x, work.projected, c.d_model);
+  }
+
+  /// x += W_down swiglu(W_gate norm(x), W_up norm(x)).
+  void feed_forward_block(const Step& s, const DeviceLayer& w) {
+    const ModelConfig& c = config_;
+    const Workspace& work = device_->work;
+    launch_rmsnorm(s, work.normed, work.x, w.ffn_norm, c.d_model, c.rms_eps);
+    launch_quantize(s, work.quantized, work.normed, c.d_model);
+    launch_gemv_q4_0(s, work.gate, w.w_gate, work.quantized);
+    launch_gemv_q4_0(s, work.up, w.w_up, work.quantized);
+    launch_swiglu(s, work.gate, work.up, c.d_ff);
+    launch_quantize(s, work.quantized, work.gate, c.d_ff);
+    launch_gemv_q4_0(s, work.projected, w.w_down, work.quantized);
+    launch_add(s, work.x, work.projected, c.d_model);
+  }
+
+  /// Logits and their argmax, from rows of x; the last is the token that comes step_tokens on.
+  void predict(const Step& s, const float* x, std::uint32_t step_tokens) {
+    const ModelConfig& c = config_;
+    const Workspace& work = device_->work;
+    launch_rmsnorm(s, work.normed, x, device_->weights.output_norm, c.d_model, c.rms_eps);
+    launch_gemv(s, work.logits, device_->weights.lm_head, work.normed);
+    launch_argmax(s, work.predictions, work.logits, c.n_tokens, step_tokens);
+  }
+
+  const ModelConfig& config_;
+  const std::uint32_t context_;
+  const std::uint32_t step_tokens_;   ///< of a prompt that a step carries
+  const std::uint64_t weight_bytes_;  ///< that a step reads
+  std::uint32_t position_ = 0;
+  Prediction prediction_;  ///< of what follows
+  StepInput input_;        ///< what was copied last
+  Stream stream_;
+  const Placed<DeviceState> device_;
+  /// By the tokens of a step and how many it predicts, each recorded when it is first needed.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Graph> graphs_;
+};
 
 }  // namespace
 
 EngineInfo engine_info() {
   EngineInfo info;
   info.name = MINFER_PROGRAM;
+  info.options = {{"TCHUNK", {1, 2, 3, 4, 5, 6, 7, 8}, "tokens that a step carries"}};
   info.requantizes = true;
   return info;
 }
 
 std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options) {
   return std::make_unique<GpuEngine>(model, options);
-}
-
-GpuEngine::GpuEngine(const Model& model, const EngineOptions& options)
-    : config_(model.config()), context_(options.context), weight_bytes_(model.bytes_per_token()) {
-  check_head_dim(model);
-  weights_.token_embedding = model.token_embedding();
-  weights_.layers = model.layers();
-  weights_.output_norm = model.output_norm();
-  weights_.lm_head = model.lm_head();
-  weights_.lm_head.rows = config_.n_tokens;
-  weights_.tied = model.tied();
-
-  allocate();
-  upload(model);
-  truncate(0);
-
-  consume_ = Graph::capture(stream_, [&] { forward(); });
-  decode_ = Graph::capture(stream_, [&] {
-    forward();
-    predict();
-  });
-}
-
-void GpuEngine::allocate() {
-  std::uint64_t weight_bytes = 0, workspace_bytes = 0;
-  for_each_array(weights_, config_, [&](auto*&, std::uint64_t bytes, const Tensor*) {
-    weight_bytes += aligned(bytes);
-  });
-  for_each_array(work_, config_, context_, [&](const auto* pointer, std::uint64_t n) {
-    workspace_bytes += aligned(n * sizeof *pointer);
-  });
-  check_memory(weight_bytes + workspace_bytes, context_);
-
-  weights_.arena = DeviceBuffer<std::byte>(weight_bytes);
-  for_each_array(work_, config_, context_, [&](auto*& pointer, std::uint64_t n) {
-    work_.storage.emplace_back(n * sizeof *pointer);
-    pointer = reinterpret_cast<std::decay_t<decltype(pointer)>>(work_.storage.back().data());
-  });
-}
-
-void GpuEngine::upload(const Model& model) {
-  std::uint64_t offset = 0;
-  for_each_array(weights_, config_, [&](auto*& pointer, std::uint64_t bytes, const Tensor* tensor) {
-    std::byte* target = weights_.arena.data() + offset;
-    to_device(target, reinterpret_cast<const std::byte*>(pointer), bytes);
-    pointer = reinterpret_cast<std::decay_t<decltype(pointer)>>(target);
-    if (tensor) model.file().release(*tensor);
-    offset += aligned(bytes);
-  });
-  if (weights_.tied) weights_.lm_head.data = weights_.token_embedding.data;
-  const RopeTable table(config_.head_dim, config_.rope_base, context_);
-  to_device(work_.cosines, table.cos_table().data(), table.cos_table().size());
-  to_device(work_.sines, table.sin_table().data(), table.sin_table().size());
-}
-
-template <class T>
-void GpuEngine::to_device(T* device, const T* host, std::size_t n) {
-  CUDA_CHECK(cudaMemcpyAsync(device, host, n * sizeof(T), cudaMemcpyHostToDevice, stream_));
-  stream_.synchronize();
-}
-
-template <class T>
-void GpuEngine::to_host(T* host, const T* device, std::size_t n) {
-  CUDA_CHECK(cudaMemcpyAsync(host, device, n * sizeof(T), cudaMemcpyDeviceToHost, stream_));
-  stream_.synchronize();
-}
-
-void GpuEngine::fetch_prediction() {
-  to_host(&prediction_, work_.prediction, 1);
-  if (prediction_.id < 0) throw std::runtime_error("the logits are not numbers: damaged weights?");
-}
-
-std::string GpuEngine::describe() const {
-  return engine_info().name + " (" + Device::current().name + ")";
-}
-
-void GpuEngine::truncate(std::uint32_t position) {
-  position_ = position;
-  to_device(work_.position, &position_, 1);
-}
-
-void GpuEngine::step(const Graph& graph) {
-  graph.launch(stream_);
-  ++position_;
-}
-
-void GpuEngine::prefill(Span<const Token> ids) {
-  to_device(work_.ids + position_, ids.data(), ids.size());
-  for (std::size_t i = 1; i < ids.size(); ++i) step(consume_);
-  step(decode_);
-  fetch_prediction();
-}
-
-std::uint32_t GpuEngine::decode(std::uint32_t n, const TokenSink& sink) {
-  for (std::uint32_t emitted = 0; emitted < n; ++emitted) {
-    if (emitted > 0) {
-      if (position_ == context_) return emitted;
-      step(decode_);
-      fetch_prediction();
-    }
-    if (!sink(prediction_.id)) return emitted + 1;
-  }
-  return n;
-}
-
-void GpuEngine::force(Span<const Token> ids, const LogitsSink& sink) {
-  std::vector<float> logits(config_.n_tokens);
-  for (const Token id : ids) {
-    to_device(work_.ids + position_, &id, 1);
-    step(decode_);
-    fetch_prediction();
-    to_host(logits.data(), work_.logits, logits.size());
-    sink(position_ - 1, logits.data());
-  }
-}
-
-std::uint64_t GpuEngine::bytes_per_token(std::uint32_t position) const {
-  return weight_bytes_ + 8 * (position + std::uint64_t{1}) * config_.n_layers * config_.d_kv();
-}
-
-std::optional<StepCost> GpuEngine::time_kernels(std::uint32_t passes) {
-  const std::uint32_t position = position_;
-  const StepTraffic traffic = step_traffic(weights_, config_, position + 1);
-  StepCost cost = time_step(stream_, passes, traffic, [&] {
-    forward();
-    predict();
-  });
-  truncate(position);
-  return cost;
-}
-
-void GpuEngine::forward() {
-  launch_embed(stream_, work_.x, weights_.token_embedding, work_.ids, work_.position);
-  for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
-    attention_block(weights_.layers[layer], layer);
-    feed_forward_block(weights_.layers[layer]);
-  }
-  launch_advance(stream_, work_.position);
-}
-
-void GpuEngine::attention_block(const LayerWeights& w, std::uint32_t layer) {
-  const ModelConfig& c = config_;
-  const std::size_t cache = std::size_t(layer) * context_ * c.d_kv();
-  const AttentionShape shape = {c.n_heads, c.n_kv_heads, c.head_dim, context_};
-
-  launch_rmsnorm(stream_, work_.normed, work_.x, w.attn_norm, c.d_model, c.rms_eps);
-  launch_quantize(stream_, work_.quantized, work_.normed, c.d_model);
-  launch_gemv_q4_0(stream_, work_.q, w.w_q, work_.quantized);
-  launch_gemv_q4_0(stream_, work_.k, w.w_k, work_.quantized);
-  launch_gemv_q4_0(stream_, work_.v, w.w_v, work_.quantized);
-  launch_add(stream_, work_.q, w.b_q, c.d_q());
-  launch_add(stream_, work_.k, w.b_k, c.d_kv());
-  launch_add(stream_, work_.v, w.b_v, c.d_kv());
-  launch_rope(stream_, work_.q, work_.cosines, work_.sines, work_.position, c.n_heads, c.head_dim);
-  launch_rope(stream_, work_.k, work_.cosines, work_.sines, work_.position, c.n_kv_heads,
-              c.head_dim);
-  launch_append_kv(stream_, work_.k_cache + cache, work_.v_cache + cache, work_.k, work_.v,
-                   work_.position, c.d_kv());
-  launch_attention(stream_, work_.attended, work_.scores, work_.q, work_.k_cache + cache,
-                   work_.v_cache + cache, work_.position, shape);
-  launch_quantize(stream_, work_.quantized, work_.attended, c.d_q());
-  launch_gemv_q4_0(stream_, work_.projected, w.w_o, work_.quantized);
-  launch_add(stream_, work_.x, work_.projected, c.d_model);
-}
-
-void GpuEngine::feed_forward_block(const LayerWeights& w) {
-  const ModelConfig& c = config_;
-  launch_rmsnorm(stream_, work_.normed, work_.x, w.ffn_norm, c.d_model, c.rms_eps);
-  launch_quantize(stream_, work_.quantized, work_.normed, c.d_model);
-  launch_gemv_q4_0(stream_, work_.gate, w.w_gate, work_.quantized);
-  launch_gemv_q4_0(stream_, work_.up, w.w_up, work_.quantized);
-  launch_swiglu(stream_, work_.gate, work_.up, c.d_ff);
-  launch_quantize(stream_, work_.quantized, work_.gate, c.d_ff);
-  launch_gemv_q4_0(stream_, work_.projected, w.w_down, work_.quantized);
-  launch_add(stream_, work_.x, work_.projected, c.d_model);
-}
-
-void GpuEngine::predict() {
-  launch_rmsnorm(stream_, work_.normed, work_.x, weights_.output_norm, config_.d_model,
-                 config_.rms_eps);
-  launch_gemv(stream_, work_.logits, weights_.lm_head, work_.normed);
-  launch_argmax(stream_, work_.prediction, work_.ids, work_.position, work_.logits,
-                config_.n_tokens);
 }
 
 }  // namespace minfer

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cuda/device.h"
 #include "cuda/event.h"
 #include "cuda/graph.h"
+#include "cuda/launch.h"
 #include "cuda/stream.h"
 
 namespace minfer {
@@ -44,21 +46,25 @@ class ColdData {
   DeviceBuffer<std::byte> memory_;
 };
 
-/// Times kernels and prints a line of JSON for each: {"kernel": NAME, "bytes": TRAFFIC OF A LAUNCH,
-/// "microseconds": [A LAUNCH, IN EACH PASS]}.
+/// Times kernels and prints a line of JSON for each: {"kernel": NAME, "bytes": OF ONE work(),
+/// "microseconds": [OF ONE work(), IN EACH PASS]}.
 class KernelBench {
  public:
+  /// @param n_positions  of the context, for kernels whose traffic depends on it
+  explicit KernelBench(std::uint64_t n_positions) : n_positions_(n_positions) {}
+
   cudaStream_t stream() const { return stream_; }
 
   /// Times `work(i)`, which launches the kernel for the i-th time, with the i-th copy of its data.
-  /// @param bytes what one launch moves at least, from the kernel's traffic function
   /// @param least_launches in a pass; all copies of the data should have their turn
   template <class Work>
-  void run(const std::string& kernel, std::uint64_t bytes, std::size_t least_launches,
-           Work&& work) {
+  void run(const std::string& kernel, std::size_t least_launches, Work&& work) {
     const std::size_t launches = least_launches < kLeast ? kLeast : least_launches;
+    std::uint64_t bytes = 0;
     const Graph pass = Graph::capture(stream_, [&] {
+      const TrafficSum traffic;
       for (std::size_t i = 0; i < launches; ++i) work(i);
+      bytes = traffic.at(n_positions_) / launches;
     });
     pass.launch(stream_);  // the first one is slower: it warms up
     std::string line;
@@ -80,6 +86,7 @@ class KernelBench {
  private:
   static constexpr std::size_t kLeast = 32;  ///< launches in a pass
   static constexpr int kPasses = 10;
+  std::uint64_t n_positions_;
   Stream stream_;
   Event begin_, end_;
 };

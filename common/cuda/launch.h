@@ -55,6 +55,17 @@ inline void check_launch(cudaError_t error, const void* kernel, dim3 grid, dim3 
                              cudaGetErrorName(error) + cuda_error_hint(error));
 }
 
+/// What a launch has to move at least, each array counted once: it is stated where the kernel is
+/// launched, and known from there to whoever times it.
+struct Traffic {
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_a_position = 0;  ///< besides, for each position of the context
+
+  constexpr std::uint64_t at(std::uint64_t n_positions) const {
+    return bytes + bytes_a_position * n_positions;
+  }
+};
+
 /// Is told of every launch that its thread makes while it lives; of two, the younger.
 class LaunchObserver {
  public:
@@ -64,7 +75,7 @@ class LaunchObserver {
   LaunchObserver& operator=(const LaunchObserver&) = delete;
 
   /// Called right behind the launch of `kernel` on `stream`, so that what it issues there follows.
-  virtual void launched(const void* kernel, cudaStream_t stream) = 0;
+  virtual void launched(const void* kernel, const Traffic& traffic, cudaStream_t stream) = 0;
 
   /// This thread's; null where there is none.
   static LaunchObserver*& active() {
@@ -74,6 +85,19 @@ class LaunchObserver {
 
  private:
   LaunchObserver* outer_;
+};
+
+/// Adds up what the launches move that are made while it lives.
+class TrafficSum final : public LaunchObserver {
+ public:
+  void launched(const void*, const Traffic& traffic, cudaStream_t) override {
+    sum_.bytes += traffic.bytes;
+    sum_.bytes_a_position += traffic.bytes_a_position;
+  }
+  std::uint64_t at(std::uint64_t n_positions) const { return sum_.at(n_positions); }
+
+ private:
+  Traffic sum_;
 };
 
 /// Lets `kernel` use `shared_bytes` of dynamic shared memory, if that is more than it may by
@@ -96,11 +120,11 @@ void allow_shared_bytes(void (*kernel)(P...), std::size_t shared_bytes) {
                                   static_cast<int>(shared_bytes)));
 }
 
-/// Launches `kernel<<<grid, block, shared_bytes, stream>>>(args...)`.
+/// Launches `kernel<<<grid, block, shared_bytes, stream>>>(args...)`, which moves `traffic`.
 /// @throws CudaError if the launch is refused (or, on a GPU, if earlier work has failed by now)
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-            cudaStream_t stream, A&&... args) {
+            const Traffic& traffic, cudaStream_t stream, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "one argument for each parameter of the kernel");
   allow_shared_bytes(kernel, shared_bytes);
 #if defined(MINFER_EMULATOR)
@@ -113,7 +137,16 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
 #endif
   const void* address = reinterpret_cast<const void*>(kernel);
   check_launch(error, address, grid, block, shared_bytes);
-  if (LaunchObserver* observer = LaunchObserver::active()) observer->launched(address, stream);
+  if (LaunchObserver* observer = LaunchObserver::active()) {
+    observer->launched(address, traffic, stream);
+  }
+}
+
+/// The same, of a kernel whose traffic nobody asks for.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            cudaStream_t stream, A&&... args) {
+  launch(kernel, grid, block, shared_bytes, Traffic{}, stream, std::forward<A>(args)...);
 }
 
 /// How many CTAs of `kernel` the GPU can run at once: the largest cooperative grid.
@@ -158,7 +191,9 @@ void launch_cooperative(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t
       values);
 #endif
   check_launch(error, address, grid, block, shared_bytes);
-  if (LaunchObserver* observer = LaunchObserver::active()) observer->launched(address, stream);
+  if (LaunchObserver* observer = LaunchObserver::active()) {
+    observer->launched(address, Traffic{}, stream);
+  }
 }
 
 }  // namespace minfer

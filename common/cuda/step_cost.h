@@ -9,13 +9,10 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <minfer/engine.h>
-#include <minfer/gguf/quant.h>
 
 #include "cuda/event.h"
 #include "cuda/graph.h"
@@ -25,9 +22,7 @@
 namespace minfer {
 
 /// Does nothing: what its launch takes, any launch takes.
-/// @launch{grid 1\, block 32}
-/// @traffic{none}
-/// @why{Timed as the kernels of a step are\, it is what an event and a launch cost by themselves.}
+/// @why Timed as the kernels of a step are, it is what an event and a launch cost by themselves.
 template <class = void>
 __global__ void empty_kernel() {}
 
@@ -46,36 +41,6 @@ inline std::string short_kernel_name(std::string name) {
   const bool numbers = bracket + 1 < name.size() && std::isdigit(name[bracket + 1]);
   return name.substr(0, numbers ? bracket : name.size());
 }
-
-/// short_kernel_name() of a kernel that is a template over a tensor's blocks.
-inline std::string kernel_of_blocks(const char* kernel, TensorType type) {
-  const bool plain = type == TensorType::kF32;
-  return std::string(kernel) + "<" + (plain ? "float" : type_name(type)) + ">";
-}
-
-/// What a step's kernels move, put together launch by launch from their traffic functions.
-class StepTraffic {
- public:
-  /// Adds launches of a kernel that move `bytes` each. @param kernel its short_kernel_name()
-  void add(const std::string& kernel, std::uint64_t bytes, std::uint32_t launches = 1) {
-    KernelCost& cost = find(kernel);
-    cost.launches += launches;
-    cost.bytes += launches * bytes;
-  }
-  /// The kernels so far, without times, in the order of their first launches.
-  const std::vector<KernelCost>& kernels() const { return kernels_; }
-  /// A kernel's entry, made where there is none.
-  KernelCost& find(const std::string& kernel) {
-    for (KernelCost& cost : kernels_) {
-      if (cost.kernel == kernel) return cost;
-    }
-    kernels_.push_back({kernel, 0, 0, {}});
-    return kernels_.back();
-  }
-
- private:
-  std::vector<KernelCost> kernels_;
-};
 
 /// Kernels as a graph, with an event behind each: the GPU goes from one to the next by itself, and
 /// no launch of the host is between the events.
@@ -96,21 +61,29 @@ class TimedGraph {
     graph_.launch(stream_);
     CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
-  std::size_t size() const { return kernels_.size(); }
-  std::string name(std::size_t i) const { return short_kernel_name(kernel_name(kernels_[i])); }
+  std::size_t size() const { return launches_.size(); }
+  std::string name(std::size_t i) const {
+    return short_kernel_name(kernel_name(launches_[i].kernel));
+  }
+  const Traffic& traffic(std::size_t i) const { return launches_[i].traffic; }
   /// Of the i-th launch in the last run: from the event before it to its own.
   double microseconds(std::size_t i) const {
-    return 1e3 * double{events_[i].milliseconds_since(i == 0 ? begin_ : events_[i - 1])};
+    return 1e3 * double{launches_[i].end.milliseconds_since(i == 0 ? begin_ : launches_[i - 1].end)};
   }
 
  private:
+  struct Launch {
+    const void* kernel;
+    Traffic traffic;
+    Event end;
+  };
+
   class Observer final : public LaunchObserver {
    public:
     explicit Observer(TimedGraph& graph) : graph_(graph) {}
-    void launched(const void* kernel, cudaStream_t stream) override {
-      graph_.kernels_.push_back(kernel);
-      graph_.events_.emplace_back();
-      graph_.events_.back().record_in_graph(stream);
+    void launched(const void* kernel, const Traffic& traffic, cudaStream_t stream) override {
+      graph_.launches_.push_back({kernel, traffic, Event()});
+      graph_.launches_.back().end.record_in_graph(stream);
     }
 
    private:
@@ -119,8 +92,7 @@ class TimedGraph {
 
   cudaStream_t stream_;
   Event begin_;
-  std::vector<Event> events_;         // one a launch
-  std::vector<const void*> kernels_;  // likewise
+  std::vector<Launch> launches_;
   Graph graph_;
 };
 
@@ -143,39 +115,32 @@ inline std::vector<double> time_empty_kernel(cudaStream_t stream, std::uint32_t 
 
 /// Times the kernels of a step, which `step()` launches on `stream`: once to warm up, then `passes`
 /// times, every time the same launches.
-/// @param traffic  of the step: its kernels and their launches have to be those that are found
-/// @throws std::logic_error where they are not
+/// @param n_positions  of the context, the step's own included: what its traffic depends on
 template <class Step>
-StepCost time_step(cudaStream_t stream, std::uint32_t passes, const StepTraffic& traffic,
+StepCost time_step(cudaStream_t stream, std::uint32_t passes, std::uint64_t n_positions,
                    Step&& step) {
   TimedGraph graph(stream, step);
-  StepTraffic found;
-  std::vector<std::string> names;
+  StepCost cost;
+  std::vector<std::size_t> entries;  // the kernel of each launch
   for (std::size_t i = 0; i < graph.size(); ++i) {
-    names.push_back(graph.name(i));
-    found.add(names.back(), 0);
-  }
-  for (const KernelCost& given : traffic.kernels()) {
-    KernelCost& cost = found.find(given.kernel);
-    cost.bytes = given.bytes;
-    cost.us.assign(passes, 0);
-    if (cost.launches == given.launches) continue;
-    throw std::logic_error("the traffic of a step has " + std::to_string(given.launches) +
-                           " launches of " + given.kernel + ", the step " +
-                           std::to_string(cost.launches));
-  }
-  if (found.kernels().size() != traffic.kernels().size()) {
-    throw std::logic_error("a step has " + std::to_string(found.kernels().size()) +
-                           " kernels, its traffic " + std::to_string(traffic.kernels().size()));
+    std::size_t entry = 0;
+    while (entry < cost.kernels.size() && cost.kernels[entry].kernel != graph.name(i)) ++entry;
+    if (entry == cost.kernels.size()) {
+      cost.kernels.push_back({graph.name(i), 0, 0, std::vector<double>(passes, 0.0)});
+    }
+    cost.kernels[entry].launches += 1;
+    cost.kernels[entry].bytes += graph.traffic(i).at(n_positions);
+    entries.push_back(entry);
   }
   graph.run();  // the first one is slower: it warms up
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     graph.run();
     for (std::size_t i = 0; i < graph.size(); ++i) {
-      found.find(names[i]).us[pass] += graph.microseconds(i);
+      cost.kernels[entries[i]].us[pass] += graph.microseconds(i);
     }
   }
-  return {found.kernels(), time_empty_kernel(stream, passes)};
+  cost.empty_us = time_empty_kernel(stream, passes);
+  return cost;
 }
 
 }  // namespace minfer

@@ -27,12 +27,12 @@ __global__ void fill_ring_kernel(unsigned* ring, unsigned* count, unsigned n) {
 }  // namespace
 
 void scale_and_add(float* data, int n, float factor, float add, cudaStream_t stream) {
-  launch(scale_and_add_kernel, static_cast<unsigned>((n + 127) / 128), 128, 0, stream, data, n,
-         factor, add);
+  launch(scale_and_add_kernel, static_cast<unsigned>((n + 127) / 128), 128, 0,
+         Traffic{8 * static_cast<std::uint64_t>(n)}, stream, data, n, factor, add);
 }
 
 void advance(int* value, int amount, cudaStream_t stream) {
-  launch(advance_kernel, 1, 1, 0, stream, value, amount);
+  launch(advance_kernel, 1, 1, 0, Traffic{8, 3}, stream, value, amount);
 }
 
 void fill_ring(unsigned* ring, unsigned* count, unsigned n, cudaStream_t stream) {
@@ -47,12 +47,9 @@ void advance_by(int* value, dim3 grid, dim3 block, std::size_t shared_bytes, boo
   }
 }
 
-StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launches,
-                             std::uint32_t passes, cudaStream_t stream) {
-  StepTraffic traffic;
-  traffic.add("features::advance_kernel", 8, launches);
-  traffic.add("features::scale_and_add_kernel", 8 * static_cast<std::uint64_t>(n));
-  return time_step(stream, passes, traffic, [&] {
+StepCost time_three_launches(float* data, int n, int* value, std::uint32_t passes,
+                             std::uint64_t n_positions, cudaStream_t stream) {
+  return time_step(stream, passes, n_positions, [&] {
     advance(value, 1, stream);
     scale_and_add(data, n, 1.0f, 0.0f, stream);
     advance(value, 1, stream);

@@ -20,9 +20,9 @@ void fill_ring(unsigned* ring, unsigned* count, unsigned n, cudaStream_t stream)
 void advance_by(int* value, dim3 grid, dim3 block, std::size_t shared_bytes, bool cooperative);
 
 /// Times a step of three launches: scale_and_add() on n values between two of advance().
-/// @param launches  of advance(), as the step's traffic has them
-StepCost time_three_launches(float* data, int n, int* value, std::uint32_t launches,
-                             std::uint32_t passes, cudaStream_t stream);
+/// An advance() moves 8 bytes, and 3 more a position; a scale_and_add() 8 a value.
+StepCost time_three_launches(float* data, int n, int* value, std::uint32_t passes,
+                             std::uint64_t n_positions, cudaStream_t stream);
 
 /// short_kernel_name(), which only what nvcc compiles can include.
 std::string short_name(const std::string& name);

@@ -94,10 +94,10 @@ TEST_CASE("rope turns element i with element i + head_dim/2") {
 
 TEST_CASE("attention sees its own position and all before, in groups of heads") {
   Random random(5);
-  for (const std::size_t head_dim : {16, 64, 80, 128}) {
-    for (const std::size_t group : {1, 2, 3, 6, 7, 8}) {
+  for (const std::uint32_t head_dim : {16, 64, 80, 128}) {
+    for (const std::uint32_t group : {1, 2, 3, 6, 7, 8}) {
       CAPTURE(head_dim, group);
-      const oracle::AttentionShape shape = {2 * group, 2, head_dim};
+      const AttentionShape shape = {2 * group, 2, head_dim};
       const std::size_t d_q = shape.n_heads * head_dim, d_kv = 2 * head_dim, n = 45, first = 40;
       const std::vector<float> q = random.numbers((n - first) * d_q, 3.0f);
       const std::vector<float> k = random.numbers(n * d_kv), v = random.numbers(n * d_kv);

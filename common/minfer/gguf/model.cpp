@@ -337,6 +337,7 @@ void Model::build_table() {
   lm_head_ = file_.find_tensor("output.weight") == nullptr
                  ? token_embedding_
                  : matrix_of(file_, "output.weight", config_.n_vocab, config_.d_model);
+  lm_head_.rows = config_.n_tokens;
 }
 
 void Model::requantize(Matrix& m, TensorType type, ThreadPool& pool) {
@@ -366,8 +367,7 @@ void Model::requantize_matrices() {
 
 std::uint64_t Model::bytes_per_token() const {
   const std::uint64_t floats_per_layer = 2 * config_.d_model + config_.d_q() + 2 * config_.d_kv();
-  std::uint64_t bytes =
-      config_.n_tokens * row_bytes(lm_head_.type, lm_head_.cols) + config_.d_model * sizeof(float);
+  std::uint64_t bytes = lm_head_.bytes() + config_.d_model * sizeof(float);
   for (const LayerWeights& layer : layers_) {
     bytes += floats_per_layer * sizeof(float);
     for_each_matrix(layer, [&](const Matrix& m) { bytes += m.bytes(); });

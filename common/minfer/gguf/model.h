@@ -15,24 +15,28 @@ namespace minfer {
 
 class ThreadPool;
 
-/// The hyperparameters of a Qwen2.5 model, read from its file and checked against each other.
-struct ModelConfig {
-  std::uint32_t n_layers = 0;
-  std::uint32_t d_model = 0;
-  std::uint32_t d_ff = 0;
+/// What attention knows of a model.
+struct AttentionShape {
   std::uint32_t n_heads = 0;
   std::uint32_t n_kv_heads = 0;
   std::uint32_t head_dim = 0;
+
+  constexpr std::uint32_t d_q() const { return n_heads * head_dim; }
+  constexpr std::uint32_t d_kv() const { return n_kv_heads * head_dim; }
+  /// Query heads that share one K/V head (GQA).
+  constexpr std::uint32_t group() const { return n_heads / n_kv_heads; }
+};
+
+/// The hyperparameters of a Qwen2.5 model, read from its file and checked against each other.
+struct ModelConfig : AttentionShape {
+  std::uint32_t n_layers = 0;
+  std::uint32_t d_model = 0;
+  std::uint32_t d_ff = 0;
   std::uint32_t n_vocab = 0;         ///< rows of the lm_head, UNUSED ones included
   std::uint32_t n_tokens = 0;        ///< rows that are real tokens: ids 0 .. n_tokens-1
   std::uint32_t context_length = 0;  ///< the longest context the model was made for
   float rope_base = 0;
   float rms_eps = 0;
-
-  std::uint32_t d_q() const { return n_heads * head_dim; }
-  std::uint32_t d_kv() const { return n_kv_heads * head_dim; }
-  /// Query heads that share one K/V head (GQA).
-  std::uint32_t group() const { return n_heads / n_kv_heads; }
 };
 
 /// A weight matrix in its file's quantization. Row r starts at data + r * row_bytes(type, cols).
@@ -78,11 +82,10 @@ class Model {
   const Matrix& token_embedding() const { return token_embedding_; }  ///< [n_vocab, d_model]
   const std::vector<LayerWeights>& layers() const { return layers_; }
   const float* output_norm() const { return output_norm_; }  ///< [d_model]
-  const Matrix& lm_head() const { return lm_head_; }         ///< [n_vocab, d_model]
+  const Matrix& lm_head() const { return lm_head_; }  ///< [n_tokens, d_model]: no UNUSED rows
   /// The lm_head is the token embedding itself, since the file has none of its own.
   bool tied() const { return lm_head_.data == token_embedding_.data; }
-  /// Bytes of weights that one decode step reads: all layers, norms, biases, and the lm_head's rows
-  /// of real tokens.
+  /// Bytes of weights that one decode step reads: all layers, norms, biases and the lm_head.
   std::uint64_t bytes_per_token() const;
   /// "Q4_0 layers, Q6_K head; requantized: 6 Q4_1 matrices": for one line on standard error.
   std::string describe() const;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+//
+// What kernels read and write, as it lies in device memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <minfer/engine.h>
+#include <minfer/gguf/model.h>
+
+#include "cuda/arena.h"
+
+namespace minfer {
+
+inline constexpr std::uint32_t kMaxTokens = 8;  ///< that a step carries
+
+/// What a step consumes: token t of it stands at position + t. A step leaves here what the next one
+/// consumes, should that be the token which it predicts.
+struct StepInput {
+  std::uint32_t position;
+  Token ids[kMaxTokens];
+};
+
+/// A step, as launches take it. Kernels see its tokens as the grid's second dimension.
+struct Step {
+  cudaStream_t stream;
+  StepInput* input;  ///< in device memory
+  std::uint32_t n_tokens;
+};
+
+/// Activations in int8: every 32 values share a scale, so value i of a token is d[i / 32] * q[i].
+struct QuantizedVector {
+  std::int8_t* q;  ///< [T, n]
+  float* d;        ///< [T, n/32]
+};
+
+/// Copies a matrix, still quantized, and gives its pages of the file back.
+inline Matrix upload(Arena& arena, const Model& model, Matrix m) {
+  m.data = arena.upload(m.data, m.bytes());
+  if (arena.is_placed() && m.tensor) model.file().release(*m.tensor);
+  return m;
+}
+
+/// K and V of one layer, position by position.
+struct KvLayer {
+  float* k;  ///< [context, d_kv], rotated
+  float* v;  ///< [context, d_kv]
+  std::uint32_t d_kv;
+
+  /// Writes value i of a position.
+  __device__ void append(std::uint32_t position, std::uint32_t i, float k_i, float v_i) const {
+    k[std::size_t(position) * d_kv + i] = k_i;
+    v[std::size_t(position) * d_kv + i] = v_i;
+  }
+};
+
+/// K and V of all layers.
+struct KvCache {
+  Arena& arena;
+  const ModelConfig& c;
+  const std::uint32_t context;
+
+  float* k = arena.take<float>(c.n_layers, context, c.d_kv());
+  float* v = arena.take<float>(c.n_layers, context, c.d_kv());
+
+  KvLayer layer(std::uint32_t i) const {
+    const std::size_t begin = std::size_t(i) * context * c.d_kv();
+    return {k + begin, v + begin, c.d_kv()};
+  }
+  /// What attention reads of n positions, in all layers.
+  std::uint64_t bytes(std::uint64_t n) const { return 8 * n * c.n_layers * c.d_kv(); }
+};
+
+}  // namespace minfer
