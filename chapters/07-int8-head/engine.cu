@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include <minfer/error.h>
-#include <minfer/program/arguments.h>
 #include <minfer/rope.h>
 
 #include "cuda/allocate.h"
@@ -92,14 +91,6 @@ void check_head_dim(const Model& model) {
                   "head_dim is " + std::to_string(head_dim) + ", expected 32, 64 or 128");
 }
 
-/// Whether LMHEAD asks for the int8 head, as it does unless set. @throws UsageError
-bool int8_head(const EngineOptions& options) {
-  if (options.lm_head == -1 || options.lm_head == 8) return true;
-  if (options.lm_head == 0) return false;
-  throw UsageError("--lmhead (LMHEAD): found '" + std::to_string(options.lm_head) +
-                   "', expected 0 (the file's head, in fp32) or 8 (Q8_0)");
-}
-
 /// @throws std::runtime_error with both numbers when the GPU has less memory than is needed
 void check_memory(std::uint64_t needed, std::uint32_t context) {
   // Where GPU and CPU share memory, what is not free may be the page cache, which gives way.
@@ -153,7 +144,7 @@ StepTraffic step_traffic(const DeviceWeights& weights, const ModelConfig& c, std
 EngineInfo engine_info() {
   EngineInfo info;
   info.name = MINFER_PROGRAM;
-  info.options = {"LMHEAD"};
+  info.options = {{"LMHEAD", {0, 8}, "the lm_head: 0 the file's, in fp32; 8 Q8_0, in integers"}};
   info.requantizes = true;
   return info;
 }
@@ -172,7 +163,7 @@ GpuEngine::GpuEngine(const Model& model, const EngineOptions& options)
   weights_.lm_head.rows = config_.n_tokens;
   weights_.tied = model.tied();
 
-  if (int8_head(options)) {
+  if (options.value("LMHEAD", 8) == 8) {
     weights_.lm_head_q8_0.rows = config_.n_tokens;
     weights_.lm_head_q8_0.cols = config_.d_model;
     weight_bytes_ += row_bytes(TensorType::kQ8_0, config_.d_model) * config_.n_tokens;
