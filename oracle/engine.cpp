@@ -25,7 +25,7 @@ OracleEngine::OracleEngine(const Model& model, const EngineOptions& options)
       weight_bytes_(model.bytes_per_token()),
       n_tokens_(config_.n_tokens),
       context_(options.context),
-      force_batch_(options.tchunk > 0 ? static_cast<std::uint32_t>(options.tchunk) : kForceBatch),
+      force_batch_(static_cast<std::uint32_t>(options.value("TCHUNK", kForceBatch))),
       pool_(options.threads),
       forward_(model, options.context, pool_),
       logits_(n_tokens_) {}
@@ -92,7 +92,7 @@ void OracleEngine::force(Span<const Token> ids, const LogitsSink& sink) {
 EngineInfo engine_info(const std::string& name) {
   EngineInfo info;
   info.name = name;
-  info.options = {"TCHUNK"};
+  info.options = {{"TCHUNK", {}, "tokens in a teacher-forced step"}};
   info.ops = op_names();
   return info;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,18 +18,24 @@ namespace minfer {
 
 class Model;
 
-/// What the command line (or the environment) asks of an engine. A field that an engine knows
-/// nothing of is refused by `run_cli`, which asks `EngineInfo::options`.
+/// An option of an engine: an environment variable of the specification, and a flag.
+struct EngineOption {
+  std::string name;          ///< "LMHEAD": the variable; the flag is `--lmhead`
+  std::vector<int> choices;  ///< what it can be; empty: any whole number from 1 on
+  std::string help;
+};
+
+/// What the command line and the environment ask of an engine.
 struct EngineOptions {
-  std::uint32_t context = 4096;  ///< positions the KV cache holds
-  std::uint32_t threads = 0;     ///< CPU threads; 0: one a core
-  int spec = -1;                 ///< SPEC: speculative decoding; -1: the engine's default
-  int lm_head = -1;              ///< LMHEAD: 0 fp32, 4 q4_0, 8 q8_0; -1: the engine's default
-  int kvq = 0;                   ///< KVQ: 1 keeps the KV cache in int8
-  int attn = -1;                 ///< ATTN: 0 monolithic attention; -1: the engine's default
-  int mstep = 1;                 ///< MSTEP: decode steps launched without a host sync
-  int bencht = 0;                ///< BENCHT: 1 prints the cost of a T-token step
-  int tchunk = 0;                ///< TCHUNK: tokens a teacher-forced step carries; 0: the default
+  std::uint32_t context = 4096;       ///< positions the KV cache holds
+  std::uint32_t threads = 0;          ///< CPU threads; 0: one a core
+  std::map<std::string, int> values;  ///< of the options that are set, by EngineOption::name
+
+  /// The option's value, `otherwise` where it is not set.
+  int value(const std::string& name, int otherwise) const {
+    const auto found = values.find(name);
+    return found == values.end() ? otherwise : found->second;
+  }
 };
 
 /// Greedy argmax over the real tokens: ties go to the lower id.
@@ -113,8 +120,7 @@ class Engine {
 /// What an engine is called and understands; one a program.
 struct EngineInfo {
   std::string name;
-  /// Names of the EngineOptions fields beyond context and threads that it honours ("SPEC", ...).
-  std::vector<std::string> options;
+  std::vector<EngineOption> options;  ///< those that it has; any other is refused
   /// Names of the intermediates that set_probe() shows, in a pass's order; none: it shows none.
   std::vector<std::string> ops;
   /// The GPU engines' matrices are Q4_0: other types are requantized when the model is loaded.

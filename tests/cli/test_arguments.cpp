@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,12 +30,25 @@ std::variant<Arguments, int> parse(std::vector<std::string> words, const EngineI
   return parse_arguments(static_cast<int>(argv.size()), argv.data(), info);
 }
 
-EngineInfo engine_with(const std::vector<std::string>& options) {
+EngineInfo engine_with(std::vector<EngineOption> options) {
   EngineInfo info;
   info.name = "program";
-  info.options = options;
+  info.options = std::move(options);
   return info;
 }
+
+/// An engine that has every option of the specification.
+EngineInfo whole_engine() {
+  return engine_with({{"SPEC", {0, 1}, ""},
+                      {"LMHEAD", {0, 4, 8}, ""},
+                      {"KVQ", {0, 1}, ""},
+                      {"ATTN", {0, 1}, ""},
+                      {"MSTEP", {}, ""},
+                      {"BENCHT", {0, 1}, ""},
+                      {"TCHUNK", {}, ""}});
+}
+
+using Values = std::map<std::string, int>;
 
 TEST_CASE("ids are separated by spaces, commas and line ends") {
   CHECK(parse_ids("x", "1, 2,3\n4\t5") == std::vector<Token>{1, 2, 3, 4, 5});
@@ -47,33 +61,35 @@ TEST_CASE("ids are separated by spaces, commas and line ends") {
 }
 
 TEST_CASE("an engine's own options reach it, each by its flag") {
-  const EngineInfo info =
-      engine_with({"SPEC", "LMHEAD", "KVQ", "ATTN", "MSTEP", "BENCHT", "TCHUNK"});
+  const EngineInfo info = whole_engine();
   const auto parsed =
       parse({"run", "--model", "m",  "--spec",   "0", "--lmhead", "4", "--kvq",     "1", "--attn",
              "0",   "--mstep", "32", "--bencht", "1", "--tchunk", "8", "--threads", "3", "hi"},
             info);
   const EngineOptions& o = std::get<Arguments>(parsed).engine;
-  CHECK(o.spec == 0);
-  CHECK(o.lm_head == 4);
-  CHECK(o.kvq == 1);
-  CHECK(o.attn == 0);
-  CHECK(o.mstep == 32);
-  CHECK(o.bencht == 1);
-  CHECK(o.tchunk == 8);
+  CHECK(o.values == Values{{"SPEC", 0},
+                           {"LMHEAD", 4},
+                           {"KVQ", 1},
+                           {"ATTN", 0},
+                           {"MSTEP", 32},
+                           {"BENCHT", 1},
+                           {"TCHUNK", 8}});
+  CHECK(o.value("SPEC", 1) == 0);
+  CHECK(EngineOptions{}.value("SPEC", 1) == 1);
   CHECK(o.threads == 3);
 
   const auto wrong = [&](const char* flag, const char* value) {
     return parse({"run", "--model", "m", flag, value, "hi"}, info);
   };
-  CHECK_THROWS_WITH(wrong("--lmhead", "5"), ContainsSubstring("expected one of 0, 4, 8"));
-  CHECK_THROWS_WITH(wrong("--spec", "2"), ContainsSubstring("--spec (SPEC): found '2'"));
+  CHECK_THROWS_WITH(wrong("--lmhead", "5"),
+                    ContainsSubstring("--lmhead (LMHEAD): found '5', expected 0, 4 or 8"));
+  CHECK_THROWS_WITH(wrong("--spec", "2"),
+                    ContainsSubstring("--spec (SPEC): found '2', expected 0 or 1"));
   CHECK_THROWS_WITH(wrong("--mstep", "0"), ContainsSubstring("whole number from 1"));
 }
 
 TEST_CASE("a variable is its option, and the option beats it") {
-  const EngineInfo info =
-      engine_with({"SPEC", "LMHEAD", "KVQ", "ATTN", "MSTEP", "BENCHT", "TCHUNK"});
+  const EngineInfo info = whole_engine();
   const Environment environment = {
       {"MODEL", "other"}, {"SPEC", "1"},   {"LMHEAD", "0"}, {"KVQ", "0"},     {"ATTN", "1"},
       {"MSTEP", "5"},     {"BENCHT", "0"}, {"TCHUNK", "3"}, {"TEACHER", "2"}, {"RAWIDS", "1"}};
@@ -82,13 +98,13 @@ TEST_CASE("a variable is its option, and the option beats it") {
   };
   const Arguments unset = taken({"run", "hi"});
   CHECK(unset.model == "other");
-  CHECK(unset.engine.spec == 1);
-  CHECK(unset.engine.lm_head == 0);
-  CHECK(unset.engine.kvq == 0);
-  CHECK(unset.engine.attn == 1);
-  CHECK(unset.engine.mstep == 5);
-  CHECK(unset.engine.bencht == 0);
-  CHECK(unset.engine.tchunk == 3);
+  CHECK(unset.engine.values == Values{{"SPEC", 1},
+                                      {"LMHEAD", 0},
+                                      {"KVQ", 0},
+                                      {"ATTN", 1},
+                                      {"MSTEP", 5},
+                                      {"BENCHT", 0},
+                                      {"TCHUNK", 3}});
   CHECK(unset.teacher == 2);
   CHECK(unset.print_ids);
 
@@ -96,13 +112,13 @@ TEST_CASE("a variable is its option, and the option beats it") {
       taken({"run", "--model", "m",  "--spec",   "0", "--lmhead", "8", "--kvq",     "1", "--attn",
              "0",   "--mstep", "32", "--bencht", "1", "--tchunk", "8", "--teacher", "7", "hi"});
   CHECK(set.model == "m");
-  CHECK(set.engine.spec == 0);
-  CHECK(set.engine.lm_head == 8);
-  CHECK(set.engine.kvq == 1);
-  CHECK(set.engine.attn == 0);
-  CHECK(set.engine.mstep == 32);
-  CHECK(set.engine.bencht == 1);
-  CHECK(set.engine.tchunk == 8);
+  CHECK(set.engine.values == Values{{"SPEC", 0},
+                                    {"LMHEAD", 8},
+                                    {"KVQ", 1},
+                                    {"ATTN", 0},
+                                    {"MSTEP", 32},
+                                    {"BENCHT", 1},
+                                    {"TCHUNK", 8}});
   CHECK(set.teacher == 7);
 
   // Commands share their options, so those of one that was not given must stay out of it.
@@ -113,19 +129,19 @@ TEST_CASE("a variable is its option, and the option beats it") {
     const Arguments chosen = taken(words);
     INFO(words[0]);
     CHECK(chosen.model == "m");
-    CHECK(chosen.engine.lm_head == 8);
-    CHECK(chosen.engine.mstep == 5);
+    CHECK(chosen.engine.value("LMHEAD", -1) == 8);
+    CHECK(chosen.engine.value("MSTEP", -1) == 5);
   }
   CHECK(taken({"tokenize", "--model", "m", "hi"}).model == "m");
   CHECK(taken({"detokenize", "--model", "m", "1"}).model == "m");
   CHECK_THROWS_WITH(parse({"run", "hi"}, info, {{"MODEL", "m"}, {"LMHEAD", "5"}}),
                     ContainsSubstring("--lmhead (LMHEAD): found '5'"));
   CHECK(std::get<Arguments>(parse({"run", "hi"}, info, {{"MODEL", "m"}, {"LMHEAD", ""}}))
-            .engine.lm_head == -1);
+            .engine.values.empty());
 }
 
 TEST_CASE("an option that the engine lacks is refused by name") {
-  const EngineInfo info = engine_with({"TCHUNK"});
+  const EngineInfo info = engine_with({{"TCHUNK", {}, ""}});
   for (const char* flag : {"--spec", "--lmhead", "--kvq", "--attn", "--mstep", "--bencht"}) {
     CHECK_THROWS_WITH(parse({"run", "--model", "m", flag, "1", "hi"}, info),
                       ContainsSubstring(std::string(flag) + ": program has no such option"));

@@ -49,7 +49,7 @@ EngineOptions options(unsigned threads = 2, int tchunk = 0) {
   EngineOptions o;
   o.context = 64;
   o.threads = threads;
-  o.tchunk = tchunk;
+  if (tchunk > 0) o.values["TCHUNK"] = tchunk;
   return o;
 }
 

@@ -156,6 +156,13 @@ def test_help_has_examples(command):
     assert "Example" in shown.stdout
 
 
+@pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("bench",)])
+def test_help_names_the_options_that_the_engine_has(command):
+    shown = program(*command, "--help").stdout
+    assert "--tchunk N                  tokens in a teacher-forced step (also: TCHUNK)\n" in shown
+    assert "--lmhead" not in shown
+
+
 # --- refusals
 
 

@@ -53,6 +53,38 @@ def test_a_lint_finds_what_it_is_for(project, name, file, text, finding):
     assert finding in after.stdout
 
 
+LAYERS = ("common/minfer/word.h", "common/minfer/gguf/table.h", "common/minfer/text/vocabulary.h",
+          "common/minfer/program/cli.h", "common/cuda/launch.h", "oracle/ops.h", "chapters/01-some/engine.h", "tests/t.h")
+
+
+@pytest.mark.parametrize("file, include, allowed", [
+    ("common/minfer/word.cpp", "<minfer/word.h>", True),
+    ("common/minfer/word.cpp", "<minfer/gguf/table.h>", False),
+    ("common/minfer/gguf/table.cpp", "<minfer/word.h>", True),
+    ("common/minfer/gguf/table.cpp", "<minfer/text/vocabulary.h>", False),
+    ("common/minfer/text/vocabulary.cpp", "<minfer/gguf/table.h>", True),
+    ("common/minfer/text/vocabulary.cpp", "<minfer/program/cli.h>", False),
+    ("common/minfer/text/vocabulary.cpp", '"../program/cli.h"', False),
+    ("common/minfer/program/cli.cpp", "<minfer/text/vocabulary.h>", True),
+    ("common/minfer/program/cli.cpp.in", '"oracle/ops.h"', False),
+    ("common/cuda/emulator/grid.cpp", '"cuda/launch.h"', True),
+    ("common/cuda/launch.cu", "<minfer/program/cli.h>", False),
+    ("common/minfer/word.cpp", '"tests/t.h"', False),
+    ("oracle/ops.cpp", "<minfer/gguf/table.h>", True),
+    ("oracle/ops.cpp", '"chapters/01-some/engine.h"', False),
+    ("chapters/01-some/main.cpp", "<minfer/program/cli.h>", True),
+    ("chapters/01-some/engine.cpp", '"oracle/ops.h"', True),
+])
+def test_includes_go_downwards(project, file, include, allowed):
+    for name in (*LAYERS, file):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("#pragma once\n")
+    (project / file).write_text(f"\n#include {include}\n")
+    done = lint(project, "layers")
+    assert done.returncode == (0 if allowed else 1), done.stdout
+    assert allowed or f"{file}:2: includes {include[1:-1]}; expected a file of " in done.stdout
+
+
 def test_paths_that_are_no_machines(project):
     (project / "good.md").write_text("usr/home/x/y, ${root}/tmp/a/b, /usr/include/x.h, /proc/cpuinfo\n")
     assert lint(project, "machine_paths").returncode == 0

@@ -28,17 +28,9 @@ examples:
 exit status: 0 done, 1 failed, 2 wrong usage, 77 skipped, 130 interrupted
 """
 
-# The specification's environment variables: each is also an option. `run --help` names them, and
-# the chapter's own program knows what its engine makes of them.
-ENGINE_OPTIONS = {
-    "SPEC": "1: n-gram speculation, same tokens sooner",
-    "LMHEAD": "the head's type: 0 fp32, 4 q4_0, 8 q8_0",
-    "KVQ": "1: the KV cache in int8",
-    "ATTN": "0: monolithic attention",
-    "MSTEP": "decode steps launched without a host sync",
-    "BENCHT": "1: print the cost of a step of T tokens",
-    "TCHUNK": "tokens a forced step carries",
-}
+# The specification's environment variables for engines: each is also an option. A chapter's own program
+# knows which of them its engine has, and what they mean.
+ENGINE_OPTIONS = ("SPEC", "LMHEAD", "KVQ", "ATTN", "MSTEP", "BENCHT", "TCHUNK")
 
 
 class Parser(command_line.Parser):
@@ -111,9 +103,10 @@ def add_engine(parser: Parser) -> None:
                         help="read the file into memory instead of mapping it")
     parser.add_argument("--requantize", nargs=0, action=PassOn,
                         help="requantize all layer matrices to Q4_0, as the GPU engines do")
-    group = parser.add_argument_group("options of some chapters (also as variables: SPEC=1)")
-    for name, about in ENGINE_OPTIONS.items():
-        group.add_argument(f"--{name.lower()}", action=PassOn, metavar="N", help=about)
+    group = parser.add_argument_group("options of some chapters (also as variables: SPEC=1)",
+                                      "what a chapter's engine makes of them, --help of its own program says")
+    for name in ENGINE_OPTIONS:
+        group.add_argument(f"--{name.lower()}", action=PassOn, metavar="N")
 
 
 def add_prompt(parser: Parser) -> None:

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -34,41 +35,33 @@ std::uint32_t whole_number(std::string_view what, std::string_view text, std::ui
                    std::to_string(high));
 }
 
-/// One of the engine's own options: an environment variable of the specification and its flag.
-struct EngineOption {
-  const char* variable;
-  const char* flag;
-  std::vector<int> values;  ///< what it can be; empty: any whole number from 1
-  int EngineOptions::*field;
-  const char* help;
-};
+/// The options that the specification has for engines. One that an engine lacks is refused by name.
+constexpr const char* kEngineOptions[] = {"SPEC",  "LMHEAD", "KVQ",   "ATTN",
+                                          "MSTEP", "BENCHT", "TCHUNK"};
 
-const std::vector<EngineOption>& engine_options() {
-  static const std::vector<EngineOption> options = {
-      {"SPEC", "--spec", {0, 1}, &EngineOptions::spec, "1: speculative decoding; 0: none"},
-      {"LMHEAD",
-       "--lmhead",
-       {0, 4, 8},
-       &EngineOptions::lm_head,
-       "lm_head in 0: fp32, 4: q4_0, 8: q8_0"},
-      {"KVQ", "--kvq", {0, 1}, &EngineOptions::kvq, "1: KV cache in int8"},
-      {"ATTN", "--attn", {0, 1}, &EngineOptions::attn, "0: monolithic attention"},
-      {"MSTEP", "--mstep", {}, &EngineOptions::mstep, "decode steps launched without a host sync"},
-      {"BENCHT", "--bencht", {0, 1}, &EngineOptions::bencht, "1: print the cost of a T-token step"},
-      {"TCHUNK", "--tchunk", {}, &EngineOptions::tchunk, "tokens in a teacher-forced step"},
-  };
-  return options;
+std::string flag_of(const std::string& name) {
+  std::string flag = "--";
+  for (const char c : name) flag += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return flag;
+}
+
+/// What an option can be, with `last` before the last of several.
+std::string choices_of(const EngineOption& option, const char* separator, const char* last) {
+  std::string text;
+  for (std::size_t i = 0; i < option.choices.size(); ++i) {
+    if (i > 0) text += i + 1 < option.choices.size() ? separator : last;
+    text += std::to_string(option.choices[i]);
+  }
+  return text;
 }
 
 int option_value(const EngineOption& option, const std::string& text) {
-  const std::string what = std::string(option.flag) + " (" + option.variable + ")";
-  if (option.values.empty()) return static_cast<int>(whole_number(what, text, 1, kMaxCount));
-  std::string expected;
-  for (const int value : option.values) {
+  const std::string what = flag_of(option.name) + " (" + option.name + ")";
+  if (option.choices.empty()) return static_cast<int>(whole_number(what, text, 1, kMaxCount));
+  for (const int value : option.choices) {
     if (text == std::to_string(value)) return value;
-    expected += (expected.empty() ? "" : ", ") + std::to_string(value);
   }
-  throw UsageError(what + ": found '" + text + "', expected one of " + expected);
+  throw UsageError(what + ": found '" + text + "', expected " + choices_of(option, ", ", " or "));
 }
 
 /// The options that a variable of the environment gives as well.
@@ -79,7 +72,7 @@ int option_value(const EngineOption& option, const std::string& text) {
 class Variables {
  public:
   /// `option` is `variable` too, as its help then says.
-  void add(CLI::Option* option, const char* variable) {
+  void add(CLI::Option* option, const std::string& variable) {
     option->description(option->get_description() + " (also: " + variable + ")");
     options_.push_back({option, variable});
   }
@@ -87,7 +80,7 @@ class Variables {
   /// Gives every option the value of its variable, as if it had none after that.
   void read() const {
     for (const auto& [option, variable] : options_) {
-      const char* value = std::getenv(variable);
+      const char* value = std::getenv(variable.c_str());
       if (value == nullptr || *value == '\0') continue;
       option->add_result(value);
       option->run_callback();
@@ -96,43 +89,45 @@ class Variables {
   }
 
  private:
-  std::vector<std::pair<CLI::Option*, const char*>> options_;
+  std::vector<std::pair<CLI::Option*, std::string>> options_;
 };
 
-bool honours(const EngineInfo& info, const char* variable) {
-  return std::find(info.options.begin(), info.options.end(), variable) != info.options.end();
+bool has_option(const EngineInfo& info, const char* name) {
+  return std::any_of(info.options.begin(), info.options.end(),
+                     [&](const EngineOption& option) { return option.name == name; });
 }
 
-/// Adds the engine's own options. One that it does not honour is refused as a flag; in the
-/// environment, where it may stand for other programs, it is ignored with a line.
+/// Adds the engine's own options. One of the specification's that it lacks is refused as a flag; in
+/// the environment, where it may stand for other programs, it is ignored with a line.
 void add_engine_options(CLI::App& app, const EngineInfo& info, Arguments& arguments,
                         Variables& variables) {
-  for (const EngineOption& option : engine_options()) {
-    const bool honoured = honours(info, option.variable);
+  for (const EngineOption& option : info.options) {
     CLI::Option* added = app.add_option_function<std::string>(
-        option.flag,
-        [&option, &arguments, &info, honoured](const std::string& text) {
-          if (!honoured) {
-            throw UsageError(std::string(option.flag) + ": " + info.name + " has no such option");
-          }
-          arguments.engine.*option.field = option_value(option, text);
+        flag_of(option.name),
+        [&](const std::string& text) {
+          arguments.engine.values[option.name] = option_value(option, text);
         },
         option.help);
-    if (honoured) {
-      added->group("Engine");
-      variables.add(added, option.variable);
-    } else {
-      added->group("");  // not in --help
-    }
+    added->type_name(option.choices.empty() ? "N" : choices_of(option, "|", "|"));
+    added->group("Engine");
+    variables.add(added, option.name);
+  }
+  for (const char* name : kEngineOptions) {
+    if (has_option(info, name)) continue;
+    const std::string flag = flag_of(name);
+    const auto refuse = [flag, &info](const std::string&) {
+      throw UsageError(flag + ": " + info.name + " has no such option");
+    };
+    app.add_option_function<std::string>(flag, refuse)->group("");  // not in --help
   }
 }
 
 void say_ignored(const EngineInfo& info) {
-  for (const EngineOption& option : engine_options()) {
-    const char* value = std::getenv(option.variable);
-    if (value && *value && !honours(info, option.variable)) {
+  for (const char* name : kEngineOptions) {
+    const char* value = std::getenv(name);
+    if (value && *value && !has_option(info, name)) {
       std::fprintf(stderr, "%s: %s is set in the environment, but is no option here: ignored\n",
-                   info.name.c_str(), option.variable);
+                   info.name.c_str(), name);
     }
   }
 }
