@@ -110,7 +110,8 @@ bool Forward::layer(std::uint32_t index, std::size_t n, std::uint32_t position,
   rope(k, rope_, position, n, config_.n_kv_heads);
   if (!seen("k_rope", k, d_kv)) return false;
 
-  attention(config_, q_.data(), cache_.k(index), cache_.v(index), position, n, heads_.data(), pool_);
+  attention(config_, q_.data(), cache_.k(index), cache_.v(index), position, n, heads_.data(),
+            pool_);
   if (!seen("attention", heads_.data(), d_q)) return false;
   gemv(w.w_o, nullptr, heads_.data(), n, residual_.data(), pool_);
   if (!seen("attn_out", residual_.data(), d_model)) return false;

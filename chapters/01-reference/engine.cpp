@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine.h"
-
 #include "oracle/engine.h"
 
 namespace minfer {

@@ -29,16 +29,16 @@ __global__ void embed(float* x,                ///< out [T, d_model]
 inline void launch_embed(const Step& s, float* x, const Matrix& table) {
   const std::uint64_t bytes = row_bytes(table.type, table.cols) + 4 * table.cols;
   visit_blocks(table.type, table.data, [&](const auto* blocks) {
-    launch(embed<std::decay_t<decltype(*blocks)>>, thread_a_value(table.cols, s), kThreads, 0,
-           Traffic{s.n_tokens * bytes}, s.stream, x, blocks, s.input, table.cols);
+    s.launch(embed<std::decay_t<decltype(*blocks)>>, ceil_div(table.cols, kThreads), kThreads,
+             {s.n_tokens * bytes}, x, blocks, s.input, table.cols);
   });
 }
 
 /// y[t] = W x[t], one block a row; a thread takes every 128th run of 32 weights.
 /// @pre K % 32 == 0
 /// @why The loop of the CPU, with its rows dealt to blocks: the simplest thing that is parallel. It
-/// is slow in two ways, and both are the next chapter's subject. A row of 1536 has 48 runs, so 80 of
-/// 128 threads have nothing to do; and neighbouring threads read x 128 bytes apart.
+/// is slow in two ways, and both are the next chapter's subject. A row of 1536 has 48 runs, so 80
+/// of 128 threads have nothing to do; and neighbouring threads read x 128 bytes apart.
 template <class Block>
 __global__ void gemv(float* y,        ///< out [T, M]
                      const Block* W,  ///< [M, K] blocks, row-major
@@ -58,8 +58,8 @@ __global__ void gemv(float* y,        ///< out [T, M]
 inline void launch_gemv(const Step& s, float* y, const Matrix& W, const float* x) {
   const Traffic traffic = {W.bytes() + s.n_tokens * 4 * (std::uint64_t{W.rows} + W.cols)};
   visit_blocks(W.type, W.data, [&](const auto* blocks) {
-    launch(gemv<std::decay_t<decltype(*blocks)>>, {W.rows, s.n_tokens}, kThreads, 0, traffic,
-           s.stream, y, blocks, x, W.rows, W.cols);
+    s.launch(gemv<std::decay_t<decltype(*blocks)>>, W.rows, kThreads, traffic, y, blocks, x, W.rows,
+             W.cols);
   });
 }
 

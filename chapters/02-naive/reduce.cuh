@@ -5,16 +5,10 @@
 // of it any number of times.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 
-#include <minfer/engine.h>
 #include <minfer/math.h>
 
-#include "cuda/launch.h"
 #include "cuda/shared.h"
 #include "layout.h"
 
@@ -24,11 +18,6 @@ inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel sa
 
 constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
-}
-
-/// A grid of a thread for each of n values of each token.
-inline dim3 thread_a_value(std::uint32_t n, const Step& s) {
-  return {ceil_div(n, kThreads), s.n_tokens};
 }
 
 /// Calls f(i, values[i]) for each i that is this thread's, every kStride-th from threadIdx.x on, in

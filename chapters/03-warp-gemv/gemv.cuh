@@ -29,8 +29,8 @@ __global__ void embed(float* x,                ///< out [T, d_model]
 inline void launch_embed(const Step& s, float* x, const Matrix& table) {
   const std::uint64_t bytes = row_bytes(table.type, table.cols) + 4 * table.cols;
   visit_blocks(table.type, table.data, [&](const auto* blocks) {
-    launch(embed<std::decay_t<decltype(*blocks)>>, thread_a_value(table.cols, s), kThreads, 0,
-           Traffic{s.n_tokens * bytes}, s.stream, x, blocks, s.input, table.cols);
+    s.launch(embed<std::decay_t<decltype(*blocks)>>, ceil_div(table.cols, kThreads), kThreads,
+             {s.n_tokens * bytes}, x, blocks, s.input, table.cols);
   });
 }
 
@@ -38,8 +38,8 @@ inline void launch_embed(const Step& s, float* x, const Matrix& table) {
 /// @pre K % 32 == 0
 /// @why The lane is the element's place in its run of 32, so a warp reads 128 bytes of x that lie
 /// together, and 16 bytes of nibbles likewise. A row is short enough for one warp, whose sum needs
-/// no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.7 us where a block a row took
-/// 25.1; its down, of few rows, 29.4 where it took 22.3.
+/// no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.7 us where a block a row
+/// took 25.1; its down, of few rows, 29.4 where it took 22.3.
 template <class Block>
 __global__ void gemv(float* y,        ///< out [T, M]
                      const Block* W,  ///< [M, K] blocks, row-major
@@ -59,8 +59,8 @@ __global__ void gemv(float* y,        ///< out [T, M]
 inline void launch_gemv(const Step& s, float* y, const Matrix& W, const float* x) {
   const Traffic traffic = {W.bytes() + s.n_tokens * 4 * (std::uint64_t{W.rows} + W.cols)};
   visit_blocks(W.type, W.data, [&](const auto* blocks) {
-    launch(gemv<std::decay_t<decltype(*blocks)>>, warp_a_row(W.rows, s), kThreads, 0, traffic,
-           s.stream, y, blocks, x, W.rows, W.cols);
+    s.launch(gemv<std::decay_t<decltype(*blocks)>>, ceil_div(W.rows, kWarps), kThreads, traffic, y,
+             blocks, x, W.rows, W.cols);
   });
 }
 

@@ -7,11 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 
 #include "cuda/arena.h"
+#include "cuda/launch.h"
 
 namespace minfer {
 
@@ -24,19 +26,20 @@ struct StepInput {
   Token ids[kMaxTokens];
 };
 
-/// A step, as launches take it. Kernels see its tokens as the grid's second dimension.
+/// A step, as launches take it.
 struct Step {
   cudaStream_t stream;
   StepInput* input;  ///< in device memory
   std::uint32_t n_tokens;
-};
 
-/// Copies a matrix, still quantized, and gives its pages of the file back.
-inline Matrix upload(Arena& arena, const Model& model, Matrix m) {
-  m.data = arena.upload(m.data, m.bytes());
-  if (arena.is_placed() && m.tensor) model.file().release(*m.tensor);
-  return m;
-}
+  /// Launches so many blocks for each token: to a kernel, tokens are the grid's second dimension.
+  template <class... P, class... A>
+  void launch(void (*kernel)(P...), std::uint32_t blocks, std::uint32_t threads,
+              const Traffic& traffic, A&&... args) const {
+    minfer::launch(kernel, {blocks, n_tokens}, threads, 0, traffic, stream,
+                   std::forward<A>(args)...);
+  }
+};
 
 /// K and V of one layer, position by position.
 struct KvLayer {

@@ -26,8 +26,7 @@ __global__ void rope(float* x,                ///< in, out [T, n_heads, head_dim
 inline void launch_rope(const Step& s, float* x, const float* cosines, const float* sines,
                         std::uint32_t n_heads, std::uint32_t head_dim) {
   const Traffic traffic = {s.n_tokens * 4ull * head_dim * (2 * n_heads + 1)};
-  launch(rope, {n_heads, s.n_tokens}, head_dim / 2, 0, traffic, s.stream, x, cosines, sines,
-         s.input, head_dim);
+  s.launch(rope, n_heads, head_dim / 2, traffic, x, cosines, sines, s.input, head_dim);
 }
 
 /// Writes the step's K and V into a layer's cache.
@@ -42,8 +41,8 @@ __global__ void append_kv(KvLayer cache,           ///< out
 }
 
 inline void launch_append_kv(const Step& s, const KvLayer& cache, const float* k, const float* v) {
-  launch(append_kv, thread_a_value(cache.d_kv, s), kThreads, 0,
-         Traffic{s.n_tokens * 16ull * cache.d_kv}, s.stream, cache, k, v, s.input, cache.d_kv);
+  s.launch(append_kv, ceil_div(cache.d_kv, kThreads), kThreads, {s.n_tokens * 16ull * cache.d_kv},
+           cache, k, v, s.input, cache.d_kv);
 }
 
 /// scores[t][h][p] = q[t][h] . k[p] / sqrt(head_dim), for every position p up to t's own.
@@ -71,14 +70,14 @@ inline void launch_attention_scores(const Step& s, float* scores, const float* q
                                     std::uint32_t context) {
   const Traffic traffic = {s.n_tokens * 4ull * shape.d_q(),
                            4ull * (shape.d_kv() + s.n_tokens * shape.n_heads)};
-  launch(attention_scores, {shape.n_heads, s.n_tokens}, kThreads, 0, traffic, s.stream, scores, q,
-         cache, s.input, shape, context);
+  s.launch(attention_scores, shape.n_heads, kThreads, traffic, scores, q, cache, s.input, shape,
+           context);
 }
 
 /// Turns each head's scores into weights that sum to one, in place:
 /// scores[t][h][p] = exp(scores[t][h][p] - max) / sum.
-/// @why A thread a head, walking its scores three times. The maximum comes off first, so that no exp
-/// overflows.
+/// @why A thread a head, walking its scores three times. The maximum comes off first, so that no
+/// exp overflows.
 __global__ void attention_softmax(float* scores,           ///< in, out [T, n_heads, context]
                                   const StepInput* input,  ///< [1]
                                   std::uint32_t n_heads, std::uint32_t context) {
@@ -98,8 +97,8 @@ __global__ void attention_softmax(float* scores,           ///< in, out [T, n_he
 
 inline void launch_attention_softmax(const Step& s, float* scores, std::uint32_t n_heads,
                                      std::uint32_t context) {
-  launch(attention_softmax, thread_a_value(n_heads, s), kThreads, 0,
-         Traffic{0, s.n_tokens * 8ull * n_heads}, s.stream, scores, s.input, n_heads, context);
+  s.launch(attention_softmax, ceil_div(n_heads, kThreads), kThreads,
+           {0, s.n_tokens * 8ull * n_heads}, scores, s.input, n_heads, context);
 }
 
 /// y[t][h] = the sum over p of scores[t][h][p] * v[p].
@@ -122,8 +121,8 @@ inline void launch_attention_values(const Step& s, float* y, const float* scores
                                     std::uint32_t context) {
   const Traffic traffic = {s.n_tokens * 4ull * shape.d_q(),
                            4ull * (shape.d_kv() + s.n_tokens * shape.n_heads)};
-  launch(attention_values, {shape.n_heads, s.n_tokens}, shape.head_dim, 0, traffic, s.stream, y,
-         scores, cache, s.input, shape, context);
+  s.launch(attention_values, shape.n_heads, shape.head_dim, traffic, y, scores, cache, s.input,
+           shape, context);
 }
 
 /// y = softmax(q k^T / sqrt(head_dim)) v for each query head, over the positions up to its own.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The forward pass as kernels, one an operation, named as the oracle's functions are. Below each
-// kernel stands its launch, with the bytes that it has to move at least: the benchmark makes GB/s of
-// them. T is the tokens of the step, and numbers are f32 where no type is given.
+// kernel stands its launch, with the bytes that it has to move at least: the benchmark makes GB/s
+// of them. T is the tokens of the step, and numbers are f32 where no type is given.
 #pragma once
 
 #include "attention.cuh"
@@ -33,8 +33,7 @@ __global__ void rmsnorm(float* __restrict__ y,        ///< out [T, n]
 
 inline void launch_rmsnorm(const Step& s, float* y, const float* x, const float* w, std::uint32_t n,
                            float eps) {
-  launch(rmsnorm, {1, s.n_tokens}, kThreads, 0, Traffic{4ull * n * (2 * s.n_tokens + 1)}, s.stream,
-         y, x, w, n, eps);
+  s.launch(rmsnorm, 1, kThreads, {4ull * n * (2 * s.n_tokens + 1)}, y, x, w, n, eps);
 }
 
 /// y[t] += x[t]: a residual; or x[0], a bias.
@@ -47,13 +46,11 @@ __global__ void add(float* y,        ///< in, out [T, n]
 }
 
 inline void launch_add(const Step& s, float* y, const float* x, std::uint32_t n) {
-  launch(add, thread_a_value(n, s), kThreads, 0, Traffic{s.n_tokens * 12ull * n}, s.stream, y, x, n,
-         n);
+  s.launch(add, ceil_div(n, kThreads), kThreads, {s.n_tokens * 12ull * n}, y, x, n, n);
 }
 
 inline void launch_add_bias(const Step& s, float* y, const float* bias, std::uint32_t n) {
-  launch(add, thread_a_value(n, s), kThreads, 0, Traffic{4ull * n * (2 * s.n_tokens + 1)}, s.stream,
-         y, bias, n, 0);
+  s.launch(add, ceil_div(n, kThreads), kThreads, {4ull * n * (2 * s.n_tokens + 1)}, y, bias, n, 0);
 }
 
 /// gate = silu(gate) * up.
@@ -65,8 +62,7 @@ __global__ void swiglu(float* gate,      ///< in, out [T, n]
 }
 
 inline void launch_swiglu(const Step& s, float* gate, const float* up, std::uint32_t n) {
-  launch(swiglu, thread_a_value(n, s), kThreads, 0, Traffic{s.n_tokens * 12ull * n}, s.stream, gate,
-         up, n);
+  s.launch(swiglu, ceil_div(n, kThreads), kThreads, {s.n_tokens * 12ull * n}, gate, up, n);
 }
 
 inline constexpr std::uint32_t kArgmaxThreads = 1024;
@@ -106,8 +102,8 @@ __global__ void argmax(Prediction* predictions,  ///< out [T]
 /// @param step_tokens  by which the position goes on
 inline void launch_argmax(const Step& s, Prediction* predictions, const float* logits,
                           std::uint32_t n, std::uint32_t step_tokens) {
-  launch(argmax, {1, s.n_tokens}, kArgmaxThreads, 0, Traffic{s.n_tokens * 4ull * n}, s.stream,
-         predictions, s.input, logits, n, step_tokens);
+  s.launch(argmax, 1, kArgmaxThreads, {s.n_tokens * 4ull * n}, predictions, s.input, logits, n,
+           step_tokens);
 }
 
 }  // namespace minfer

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine.h"
-
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -38,12 +36,7 @@ class GpuEngine final : public Engine {
         step_tokens_(options.value("TCHUNK", kMaxTokens)),
         weight_bytes_(model.bytes_per_token()),
         device_("the model with a context of " + std::to_string(context_) + " tokens", model,
-                context_) {
-    const RopeTable table(config_.head_dim, config_.rope_base, context_);
-    to_device(device_->cosines, table.cos_table().data(), table.cos_table().size());
-    to_device(device_->sines, table.sin_table().data(), table.sin_table().size());
-    stream_.synchronize();
-  }
+                options, RopeTable(config_.head_dim, config_.rope_base, context_)) {}
 
   std::string describe() const override {
     return engine_info().name + " (" + Device::current().name + ")";
@@ -83,7 +76,7 @@ class GpuEngine final : public Engine {
       step(n, n);
       fetch_predictions(n);
       logits.resize(n * config_.n_tokens);
-      to_host(logits.data(), device_->work.logits, logits.size());
+      stream_.download(logits.data(), device_->work.logits, logits.size());
       for (std::size_t t = 0; t < n; ++t) {
         sink(position_ - n + t, logits.data() + t * config_.n_tokens);
       }
@@ -101,23 +94,10 @@ class GpuEngine final : public Engine {
   }
 
  private:
-  /// Copies n values to the device, before what the stream does next.
-  template <class T>
-  void to_device(T* device, const T* host, std::size_t n) {
-    CUDA_CHECK(cudaMemcpyAsync(device, host, n * sizeof(T), cudaMemcpyHostToDevice, stream_));
-  }
-
-  /// Fetches n values when the kernels launched so far are done.
-  template <class T>
-  void to_host(T* host, const T* device, std::size_t n) {
-    CUDA_CHECK(cudaMemcpyAsync(host, device, n * sizeof(T), cudaMemcpyDeviceToHost, stream_));
-    stream_.synchronize();
-  }
-
   /// Takes a step's predictions. @throws std::runtime_error when no logit of one is a number
   void fetch_predictions(std::size_t n) {
     Prediction predictions[kMaxTokens];
-    to_host(predictions, device_->work.predictions, n);
+    stream_.download(predictions, device_->work.predictions, n);
     for (std::size_t t = 0; t < n; ++t) {
       if (predictions[t].id >= 0) continue;
       throw std::runtime_error("the logits are not numbers: damaged weights?");
@@ -129,7 +109,7 @@ class GpuEngine final : public Engine {
   void set_input(Span<const Token> ids) {
     input_.position = position_;
     std::copy(ids.begin(), ids.end(), input_.ids);
-    to_device(device_->work.input, &input_, 1);
+    stream_.upload(device_->work.input, &input_, 1);
   }
 
   /// Consumes n_tokens of the input, and predicts what follows each of the last n_predicted.

@@ -29,8 +29,8 @@ __global__ void embed(float* x,                ///< out [T, d_model]
 inline void launch_embed(const Step& s, float* x, const Matrix& table) {
   const std::uint64_t bytes = row_bytes(table.type, table.cols) + 4 * table.cols;
   visit_blocks(table.type, table.data, [&](const auto* blocks) {
-    launch(embed<std::decay_t<decltype(*blocks)>>, thread_a_value(table.cols, s), kThreads, 0,
-           Traffic{s.n_tokens * bytes}, s.stream, x, blocks, s.input, table.cols);
+    s.launch(embed<std::decay_t<decltype(*blocks)>>, ceil_div(table.cols, kThreads), kThreads,
+             {s.n_tokens * bytes}, x, blocks, s.input, table.cols);
   });
 }
 
@@ -38,8 +38,8 @@ inline void launch_embed(const Step& s, float* x, const Matrix& table) {
 /// @pre K % 32 == 0
 /// @why The lane is the element's place in its run of 32, so a warp reads 128 bytes of x that lie
 /// together, and 16 bytes of nibbles likewise. A row is short enough for one warp, whose sum needs
-/// no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.7 us where a block a row took
-/// 25.1; its down, of few rows, 29.4 where it took 22.3.
+/// no shared memory and no barrier. On an H200 the 0.5B's gate takes 7.7 us where a block a row
+/// took 25.1; its down, of few rows, 29.4 where it took 22.3.
 template <class Block>
 __global__ void gemv(float* y,        ///< out [T, M]
                      const Block* W,  ///< [M, K] blocks, row-major
@@ -59,34 +59,43 @@ __global__ void gemv(float* y,        ///< out [T, M]
 inline void launch_gemv(const Step& s, float* y, const Matrix& W, const float* x) {
   const Traffic traffic = {W.bytes() + s.n_tokens * 4 * (std::uint64_t{W.rows} + W.cols)};
   visit_blocks(W.type, W.data, [&](const auto* blocks) {
-    launch(gemv<std::decay_t<decltype(*blocks)>>, warp_a_row(W.rows, s), kThreads, 0, traffic,
-           s.stream, y, blocks, x, W.rows, W.cols);
+    s.launch(gemv<std::decay_t<decltype(*blocks)>>, ceil_div(W.rows, kWarps), kThreads, traffic, y,
+             blocks, x, W.rows, W.cols);
   });
+}
+
+/// What takes a run of 32 values to whole numbers up to a largest, and back.
+struct RunScale {
+  float d;        ///< value = d * number; NaN if a value is
+  float inverse;  ///< 0 where d is
+};
+
+/// @param x  the lane's value of the run. @pre every lane of the warp calls it
+__device__ inline RunScale scale_of_run(float x, float largest) {
+  const float d = warp_max(fabsf(x)) / largest;
+  // A NaN loses every comparison and rounds to 0. It is an error, so it has to reach the logits.
+  return {__any_sync(0xffffffffu, x != x) ? NAN : d, d > 0 ? 1.0f / d : 0.0f};
 }
 
 /// d = max |x| / 127 over each run of 32, q = x / d rounded to nearest, half to even.
 /// @pre n % 32 == 0
-/// @why A run is a warp, its maximum five shuffles. The scale stays fp32: it is one in 32 values, and
-/// rounding it to fp16 would put an error on all of them.
+/// @why A run is a warp, its maximum five shuffles. The scale stays fp32: it is one in 32 values,
+/// and rounding it to fp16 would put an error on all of them.
 __global__ void quantize(std::int8_t* q,  ///< out [T, n]
                          float* d,        ///< out [T, n/32]
                          const float* x,  ///< [T, n]
                          std::uint32_t n) {
-  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, at = blockIdx.y * n + i;
   if (i >= n) return;  // the whole warp
-  const std::uint32_t at = blockIdx.y * n + i;
-  const float scale = warp_max(fabsf(x[at])) / 127.0f;
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  q[at] = static_cast<std::int8_t>(round_half_even_to_int(x[at] * inverse, -127, 127));
-  // A NaN loses every comparison and rounds to 0. It is an error, so it has to reach the logits.
-  const bool has_nan = __any_sync(0xffffffffu, x[at] != x[at]);
-  if (i % 32 == 0) d[at / 32] = has_nan ? NAN : scale;
+  const RunScale scale = scale_of_run(x[at], 127.0f);
+  q[at] = static_cast<std::int8_t>(round_half_even_to_int(x[at] * scale.inverse, -127, 127));
+  if (i % 32 == 0) d[at / 32] = scale.d;
 }
 
 inline void launch_quantize(const Step& s, const QuantizedVector& y, const float* x,
                             std::uint32_t n) {
-  launch(quantize, thread_a_value(n, s), kThreads, 0, Traffic{s.n_tokens * (5ull * n + n / 8)},
-         s.stream, y.q, y.d, x, n);
+  s.launch(quantize, ceil_div(n, kThreads), kThreads, {s.n_tokens * (5ull * n + n / 8)}, y.q, y.d,
+           x, n);
 }
 
 /// Four nibbles, each less 8, as the four signed bytes of a word.
@@ -103,8 +112,8 @@ __device__ inline int unpack_nibbles(const std::uint8_t* qs, int shift) {
 /// product is exact in int32, and is scaled once.
 /// @pre K % 32 == 0
 /// @why A block is 8 __dp4a of four products each where it was 32 multiplications of dequantized
-/// weights, and its 32 activations are 32 bytes where they were 128. On an H200 the 0.5B's down takes
-/// 4.7 us, in fp32 29.3.
+/// weights, and its 32 activations are 32 bytes where they were 128. On an H200 the 0.5B's down
+/// takes 4.7 us, in fp32 29.3.
 __global__ void gemv_q4_0(float* y,                ///< out [T, M]
                           const BlockQ4_0* W,      ///< [M, K/32] blocks of 18 B, row-major
                           const std::int8_t* x_q,  ///< [T, K]
@@ -133,9 +142,9 @@ __global__ void gemv_q4_0(float* y,                ///< out [T, M]
 /// @pre W is Q4_0
 inline void launch_gemv_q4_0(const Step& s, float* y, const Matrix& W, const QuantizedVector& x) {
   const std::uint64_t M = W.rows, K = W.cols;
-  launch(gemv_q4_0, warp_a_row(W.rows, s), kThreads, 0,
-         Traffic{W.bytes() + s.n_tokens * (K + K / 8 + 4 * M)}, s.stream, y,
-         reinterpret_cast<const BlockQ4_0*>(W.data), x.q, x.d, W.rows, W.cols);
+  s.launch(gemv_q4_0, ceil_div(W.rows, kWarps), kThreads,
+           {W.bytes() + s.n_tokens * (K + K / 8 + 4 * M)}, y,
+           reinterpret_cast<const BlockQ4_0*>(W.data), x.q, x.d, W.rows, W.cols);
 }
 
 }  // namespace minfer

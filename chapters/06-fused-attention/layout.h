@@ -7,11 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 
 #include "cuda/arena.h"
+#include "cuda/launch.h"
 
 namespace minfer {
 
@@ -24,11 +26,19 @@ struct StepInput {
   Token ids[kMaxTokens];
 };
 
-/// A step, as launches take it. Kernels see its tokens as the grid's second dimension.
+/// A step, as launches take it.
 struct Step {
   cudaStream_t stream;
   StepInput* input;  ///< in device memory
   std::uint32_t n_tokens;
+
+  /// Launches so many blocks for each token: to a kernel, tokens are the grid's second dimension.
+  template <class... P, class... A>
+  void launch(void (*kernel)(P...), std::uint32_t blocks, std::uint32_t threads,
+              const Traffic& traffic, A&&... args) const {
+    minfer::launch(kernel, {blocks, n_tokens}, threads, 0, traffic, stream,
+                   std::forward<A>(args)...);
+  }
 };
 
 /// Activations in int8: every 32 values share a scale, so value i of a token is d[i / 32] * q[i].
@@ -36,13 +46,6 @@ struct QuantizedVector {
   std::int8_t* q;  ///< [T, n]
   float* d;        ///< [T, n/32]
 };
-
-/// Copies a matrix, still quantized, and gives its pages of the file back.
-inline Matrix upload(Arena& arena, const Model& model, Matrix m) {
-  m.data = arena.upload(m.data, m.bytes());
-  if (arena.is_placed() && m.tensor) model.file().release(*m.tensor);
-  return m;
-}
 
 /// K and V of one layer, position by position.
 struct KvLayer {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The same file in every chapter: the command line, over the chapter's engine.
-#include "engine.h"
-
+#include <minfer/engine.h>
 #include <minfer/program/cli.h>
 
 int main(int argc, char** argv) {

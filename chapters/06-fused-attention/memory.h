@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <minfer/gguf/model.h>
+#include <minfer/rope.h>
 
 #include "layout.h"
 
@@ -82,14 +83,15 @@ struct Workspace {
 struct DeviceState {
   Arena& arena;
   const Model& model;
-  const std::uint32_t context;
+  const EngineOptions& options;
+  const RopeTable& rope;
   const ModelConfig& c = model.config();
 
   Weights weights = {arena, model};
-  KvCache cache = {arena, c, context};
-  float* cosines = arena.take<float>(context, c.head_dim / 2);  ///< RoPE's table
-  float* sines = arena.take<float>(context, c.head_dim / 2);
-  Workspace work = {arena, c, context};
+  KvCache cache = {arena, c, options.context};
+  const float* cosines = arena.upload(rope.cos_table());  ///< [context, head_dim/2]
+  const float* sines = arena.upload(rope.sin_table());    ///< [context, head_dim/2]
+  Workspace work = {arena, c, options.context};
 };
 
 }  // namespace minfer

@@ -5,16 +5,10 @@
 // A kernel may call any of it any number of times.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 
-#include <minfer/engine.h>
 #include <minfer/math.h>
 
-#include "cuda/launch.h"
 #include "cuda/shared.h"
 #include "layout.h"
 
@@ -25,16 +19,6 @@ inline constexpr std::uint32_t kWarps = kThreads / 32;
 
 constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
-}
-
-/// A grid of a thread for each of n values of each token.
-inline dim3 thread_a_value(std::uint32_t n, const Step& s) {
-  return {ceil_div(n, kThreads), s.n_tokens};
-}
-
-/// A grid of a warp for each row of each token's result.
-inline dim3 warp_a_row(std::uint32_t rows, const Step& s) {
-  return {ceil_div(rows, kWarps), s.n_tokens};
 }
 
 /// Calls f(i, values[i]) for each i that is this thread's, every kStride-th from threadIdx.x on, in

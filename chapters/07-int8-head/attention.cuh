@@ -28,8 +28,7 @@ __global__ void rope(float* x,                ///< in, out [T, n_heads, head_dim
 inline void launch_rope(const Step& s, float* x, const float* cosines, const float* sines,
                         std::uint32_t n_heads, std::uint32_t head_dim) {
   const Traffic traffic = {s.n_tokens * 4ull * head_dim * (2 * n_heads + 1)};
-  launch(rope, {n_heads, s.n_tokens}, head_dim / 2, 0, traffic, s.stream, x, cosines, sines,
-         s.input, head_dim);
+  s.launch(rope, n_heads, head_dim / 2, traffic, x, cosines, sines, s.input, head_dim);
 }
 
 /// Writes the step's K and V into a layer's cache.
@@ -44,8 +43,8 @@ __global__ void append_kv(KvLayer cache,           ///< out
 }
 
 inline void launch_append_kv(const Step& s, const KvLayer& cache, const float* k, const float* v) {
-  launch(append_kv, thread_a_value(cache.d_kv, s), kThreads, 0,
-         Traffic{s.n_tokens * 16ull * cache.d_kv}, s.stream, cache, k, v, s.input, cache.d_kv);
+  s.launch(append_kv, ceil_div(cache.d_kv, kThreads), kThreads, {s.n_tokens * 16ull * cache.d_kv},
+           cache, k, v, s.input, cache.d_kv);
 }
 
 inline constexpr std::uint32_t kAttentionThreads = 512;
@@ -168,12 +167,12 @@ __device__ inline void values(float* y,  ///< out [kHeadDim]
 
 /// y[t][h] = softmax(q[t][h] k^T / sqrt(head_dim)) v, one block a query head.
 /// @pre head_dim is kHeadDim; a layer's cache is aligned to 16 bytes, and below 64 GiB
-/// @why At position 128 a block reads 132 KB, too little for its bandwidth to matter: what counts is
-/// how often it waits for memory. 512 threads with eight loads of 16 bytes each under way wait once
-/// for every 128 positions of K, and of V. On an H200 that takes 4.5 us on the 1.5B's shape, where
-/// 128 threads with a row of K each took 34.1, and three kernels 42. What the block computes never
-/// leaves its SM: q is in shared memory, the scores in L1. exp stays the exact one: an approximate
-/// one is not what costs, and moves tokens.
+/// @why At position 128 a block reads 132 KB, too little for its bandwidth to matter: what counts
+/// is how often it waits for memory. 512 threads with eight loads of 16 bytes each under way wait
+/// once for every 128 positions of K, and of V. On an H200 that takes 4.5 us on the 1.5B's shape,
+/// where 128 threads with a row of K each took 34.1, and three kernels 42. What the block computes
+/// never leaves its SM: q is in shared memory, the scores in L1. exp stays the exact one: an
+/// approximate one is not what costs, and moves tokens.
 template <std::uint32_t kHeadDim>
 __global__ void __launch_bounds__(kAttentionThreads, 1)  // a block an SM: up to 128 registers
     attention(float* y,                                  ///< out [T, n_heads, head_dim]
@@ -205,9 +204,9 @@ inline void launch_attention(const Step& s, float* y, float* notes, const float*
                              const KvLayer& cache, const AttentionShape& shape,
                              std::uint32_t context) {
   const auto launch_for = [&](auto head_dim) {
-    launch(attention<head_dim>, {shape.n_heads, s.n_tokens}, kAttentionThreads, 0,
-           Traffic{s.n_tokens * 8ull * shape.d_q(), 8ull * shape.d_kv()}, s.stream, y, notes, q,
-           cache, s.input, shape, context);
+    s.launch(attention<head_dim>, shape.n_heads, kAttentionThreads,
+             {s.n_tokens * 8ull * shape.d_q(), 8ull * shape.d_kv()}, y, notes, q, cache, s.input,
+             shape, context);
   };
   if (shape.head_dim == 128) return launch_for(std::integral_constant<std::uint32_t, 128>());
   if (shape.head_dim == 64) return launch_for(std::integral_constant<std::uint32_t, 64>());

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <functional>
 #include <vector>
 
-#include <minfer/gguf/quant.h>
+#include <minfer/threads.h>
 
 #include "gemv.cuh"
 
@@ -25,31 +25,30 @@ __global__ void quantize_int16(std::int8_t* q,  ///< out [T, n/4, 2, 4], as Int1
                                const float* x,  ///< [T, n]
                                std::uint32_t n) {
   constexpr std::int32_t kLargest = 127 * 256;
-  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, first = blockIdx.y * n;
   if (i >= n) return;  // the whole warp
-  const std::uint32_t first = blockIdx.y * n, at = first + i;
-  const float scale = warp_max(fabsf(x[at])) / static_cast<float>(kLargest);
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  const std::int32_t value = round_half_even_to_int(x[at] * inverse, -kLargest, kLargest);
+  const RunScale scale = scale_of_run(x[first + i], kLargest);
+  const std::int32_t value =
+      round_half_even_to_int(x[first + i] * scale.inverse, -kLargest, kLargest);
   const auto low = static_cast<std::int8_t>(value);
   std::int8_t* word = q + 2 * first + 8 * interleaved_word(i / 32, i % 32 / 4, n / 32);
   word[i % 4] = static_cast<std::int8_t>((value - low) / 256);
   word[i % 4 + 4] = low;
-  const bool has_nan = __any_sync(0xffffffffu, x[at] != x[at]);  // as in quantize
-  if (i % 32 == 0) d[at / 32] = has_nan ? NAN : scale;
+  if (i % 32 == 0) d[(first + i) / 32] = scale.d;
 }
 
 inline void launch_quantize_int16(const Step& s, const Int16Vector& y, const float* x,
                                   std::uint32_t n) {
-  launch(quantize_int16, thread_a_value(n, s), kThreads, 0,
-         Traffic{s.n_tokens * (6ull * n + n / 8)}, s.stream, y.q, y.d, x, n);
+  s.launch(quantize_int16, ceil_div(n, kThreads), kThreads, {s.n_tokens * (6ull * n + n / 8)}, y.q,
+           y.d, x, n);
 }
 
 /// y[t] = W x[t] with W in int8 and x in int16, one warp a row, a lane a block.
 /// @pre K % 32 == 0
 /// @why Nothing is unpacked, and what a warp loads lies together: a word of W each, 128 bytes, and
-/// the two of x that it meets. Were a row's blocks one after the other, such a load would touch 1024
-/// bytes to use an eighth of them. On an H200 the 1.5B's head takes 71 us, as Q6_K in fp32 397.
+/// the two of x that it meets. Were a row's blocks one after the other, such a load would touch
+/// 1024 bytes to use an eighth of them. On an H200 the 1.5B's head takes 71 us, as Q6_K in fp32
+/// 397.
 __global__ void gemv_q8_0(float* y,                  ///< out [T, M]
                           const std::int8_t* W_q,    ///< [M, K], as MatrixQ8_0 has it
                           const std::uint16_t* W_d,  ///< [M, K/32] fp16
@@ -79,104 +78,73 @@ __global__ void gemv_q8_0(float* y,                  ///< out [T, M]
 
 inline void launch_gemv_q8_0(const Step& s, float* y, const MatrixQ8_0& W, const Int16Vector& x) {
   const std::uint64_t K = W.cols;
-  launch(gemv_q8_0, warp_a_row(W.rows, s), kThreads, 0,
-         Traffic{W.bytes() + s.n_tokens * (2 * K + K / 8 + 4ull * W.rows)}, s.stream, y, W.q, W.d,
-         x.q, x.d, W.rows, W.cols);
+  s.launch(gemv_q8_0, ceil_div(W.rows, kWarps), kThreads,
+           {W.bytes() + s.n_tokens * (2 * K + K / 8 + 4ull * W.rows)}, y, W.q, W.d, x.q, x.d,
+           W.rows, W.cols);
 }
 
-/// The lm_head in one of its formats.
-class Head {
- public:
-  virtual ~Head() = default;
-  /// logits[t] = W x[t]. @param x  [T, d_model]
-  virtual void launch(const Step& s, float* logits, const float* x) const = 0;
-  /// That a step reads.
-  virtual std::uint64_t bytes() const = 0;
+/// The lm_head in one format: logits[t] = W x[t].
+struct Head {
+  std::uint64_t bytes;  ///< that a step reads
+  std::function<void(const Step& s, float* logits, const float* x)> launch;
 };
 
 /// LMHEAD=0: the file's head, in fp32.
-class HeadOfFile final : public Head {
- public:
-  HeadOfFile(Arena& arena, const Model& model, const Matrix& token_embedding)
-      : w_(model.tied() ? model.lm_head() : upload(arena, model, model.lm_head())) {
-    if (model.tied()) w_.data = token_embedding.data;
-  }
-  void launch(const Step& s, float* logits, const float* x) const override {
-    launch_gemv(s, logits, w_, x);
-  }
-  std::uint64_t bytes() const override { return w_.bytes(); }
+inline Head head_of_file(Arena& arena, const Model& model, const Matrix& token_embedding) {
+  Matrix w = model.tied() ? model.lm_head() : upload(arena, model, model.lm_head());
+  if (model.tied()) w.data = token_embedding.data;
+  return {w.bytes(),
+          [w](const Step& s, float* logits, const float* x) { launch_gemv(s, logits, w, x); }};
+}
 
- private:
-  Matrix w_;
-};
+/// A matrix's rows in Q8_0, on the device.
+inline MatrixQ8_0 upload_q8_0(Arena& arena, const Matrix& from) {
+  constexpr std::uint32_t kRows = 4096;  // at a time
+  const std::uint32_t cols = from.cols, n_blocks = cols / 32;
+  const MatrixQ8_0 w = {from.rows, cols, arena.take<std::int8_t>(from.rows, cols),
+                        arena.take<std::uint16_t>(from.rows, n_blocks)};
+  ThreadPool pool(0);
+  for (std::uint32_t first = 0; arena.is_placed() && first < w.rows; first += kRows) {
+    const Matrix rows = from.slice(first, std::min(kRows, w.rows - first));
+    const std::vector<std::byte> bytes = requantized(rows, TensorType::kQ8_0, pool);
+    const auto* blocks = reinterpret_cast<const BlockQ8_0*>(bytes.data());
+    std::vector<std::int8_t> q(std::size_t(rows.rows) * cols);
+    std::vector<std::uint16_t> d(q.size() / 32);
+    for (std::size_t b = 0; b < d.size(); ++b) {
+      std::int8_t* row = &q[b / n_blocks * cols];
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        const std::uint32_t word = interleaved_word(b % n_blocks, i, n_blocks);
+        std::memcpy(row + 4 * word, blocks[b].qs + 4 * i, 4);
+      }
+      d[b] = blocks[b].d;
+    }
+    arena.copy(w.q + std::size_t(first) * cols, q);
+    arena.copy(w.d + std::size_t(first) * n_blocks, d);
+  }
+  return w;
+}
 
 /// LMHEAD=8: requantized to Q8_0, with int16 activations.
-class HeadQ8_0 final : public Head {
- public:
-  HeadQ8_0(Arena& arena, const Model& model)
-      : w_{model.lm_head().rows, model.lm_head().cols,
-           arena.take<std::int8_t>(model.lm_head().rows, model.lm_head().cols),
-           arena.take<std::uint16_t>(model.lm_head().rows, model.lm_head().cols / 32)},
-        x_{arena.take<std::int8_t>(kMaxTokens, 2 * w_.cols),
-           arena.take<float>(kMaxTokens, w_.cols / 32)} {
-    if (!arena.is_placed()) return;
-    fill(model.lm_head());
-    if (model.lm_head().tensor) model.file().release(*model.lm_head().tensor);
-  }
-  void launch(const Step& s, float* logits, const float* x) const override {
-    launch_quantize_int16(s, x_, x, w_.cols);
-    launch_gemv_q8_0(s, logits, w_, x_);
-  }
-  std::uint64_t bytes() const override { return w_.bytes(); }
-
- private:
-  void fill(const Matrix& head) {
-    constexpr std::uint32_t kRows = 256;  // at a time
-    const std::uint32_t cols = w_.cols, n_blocks = cols / 32;
-    std::vector<float> values(cols);
-    std::vector<BlockQ8_0> blocks(n_blocks);
-    std::vector<std::int8_t> q(std::size_t(kRows) * cols);
-    std::vector<std::uint16_t> d(std::size_t(kRows) * n_blocks);
-    for (std::uint32_t first = 0; first < w_.rows; first += kRows) {
-      const std::uint32_t n = std::min(kRows, w_.rows - first);
-      for (std::uint32_t r = 0; r < n; ++r) {
-        const std::byte* row = head.data + (first + r) * row_bytes(head.type, cols);
-        if (head.type == TensorType::kQ8_0) {
-          std::memcpy(blocks.data(), row, n_blocks * sizeof(BlockQ8_0));
-        } else {
-          dequantize_row(head.type, row, cols, values.data());
-          quantize_row(TensorType::kQ8_0, values.data(), cols,
-                       reinterpret_cast<std::byte*>(blocks.data()));
-        }
-        for (std::uint32_t b = 0; b < n_blocks; ++b) {
-          for (std::uint32_t i = 0; i < 8; ++i) {
-            const std::size_t word = interleaved_word(b, i, n_blocks);
-            std::memcpy(&q[std::size_t(r) * cols + 4 * word], blocks[b].qs + 4 * i, 4);
-          }
-          d[std::size_t(r) * n_blocks + b] = blocks[b].d;
-        }
-      }
-      const auto copy = [](void* to, const void* from, std::size_t bytes) {
-        CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
-      };
-      copy(w_.q + std::size_t(first) * cols, q.data(), std::size_t(n) * cols);
-      copy(w_.d + std::size_t(first) * n_blocks, d.data(), std::size_t(n) * n_blocks * sizeof d[0]);
-    }
-  }
-
-  MatrixQ8_0 w_;
-  Int16Vector x_;
-};
+inline Head head_q8_0(Arena& arena, const Model& model) {
+  const MatrixQ8_0 w = upload_q8_0(arena, model.lm_head());
+  if (arena.is_placed() && model.lm_head().tensor) model.file().release(*model.lm_head().tensor);
+  const Int16Vector x_int16 = {arena.take<std::int8_t>(kMaxTokens, 2, w.cols),
+                               arena.take<float>(kMaxTokens, w.cols / 32)};
+  return {w.bytes(), [w, x_int16](const Step& s, float* logits, const float* x) {
+            launch_quantize_int16(s, x_int16, x, w.cols);
+            launch_gemv_q8_0(s, logits, w, x_int16);
+          }};
+}
 
 inline EngineOption head_option() {
   return {"LMHEAD", {0, 8}, "lm_head: 0 the file's, in fp32; 8 Q8_0 (default)"};
 }
 
-/// @param token_embedding  on the device: what a tied head is
-inline std::unique_ptr<Head> make_head(Arena& arena, const Model& model,
-                                       const Matrix& token_embedding, int format) {
-  if (format == 0) return std::make_unique<HeadOfFile>(arena, model, token_embedding);
-  return std::make_unique<HeadQ8_0>(arena, model);
+/// The head that was asked for. @param token_embedding  on the device: what a tied head is
+inline Head make_head(Arena& arena, const Model& model, const Matrix& token_embedding,
+                      const EngineOptions& options) {
+  if (options.value("LMHEAD", 8) == 0) return head_of_file(arena, model, token_embedding);
+  return head_q8_0(arena, model);
 }
 
 }  // namespace minfer

@@ -42,7 +42,8 @@ class ModelBench {
     gemv_q4_0("o", {TensorType::kQ4_0, d_model_, shape_.d_q()});
     gemv_q4_0("gate or up", {TensorType::kQ4_0, d_ff_, d_model_});
     gemv_q4_0("down", {TensorType::kQ4_0, d_model_, d_ff_});
-    gemv("head", {head, kTokens, d_model_});
+    gemv("head in fp32", {head, kTokens, d_model_});
+    gemv_q8_0("head", kTokens, d_model_);
     attention();
     vectors();
   }
@@ -59,14 +60,24 @@ class ModelBench {
                });
   }
 
-  /// Activations in int8; what they are does not matter.
+  /// Activations in int8, and in int16; what they are does not matter.
   QuantizedVector quantized() const { return {in_.as<std::int8_t>(0), in_.as<float>(1)}; }
+  Int16Vector in_int16() const { return {in_.as<std::int8_t>(0), in_.as<float>(1)}; }
 
   void gemv_q4_0(const std::string& what, Matrix w) {
     const ColdData weights(w.bytes());
     bench_.run("gemv_q4_0 " + what, weights.copies(), [&](std::size_t i) {
       w.data = weights.as<std::byte>(i);
       launch_gemv_q4_0(step(), out_.as<float>(0), w, quantized());
+    });
+  }
+
+  void gemv_q8_0(const std::string& what, std::uint32_t rows, std::uint32_t cols) {
+    const std::size_t n = std::size_t(rows) * cols;
+    const ColdData q(n), d(n / 32 * 2);
+    bench_.run("gemv_q8_0 " + what, q.copies(), [&](std::size_t i) {
+      launch_gemv_q8_0(step(), out_.as<float>(0),
+                       {rows, cols, q.as<std::int8_t>(i), d.as<std::uint16_t>(i)}, in_int16());
     });
   }
 
@@ -85,6 +96,9 @@ class ModelBench {
                [&](std::size_t) { launch_rmsnorm(step(), y, x, x, d_model_, 1e-6f); });
     bench_.run("quantize", 0, [&](std::size_t) {
       launch_quantize(step(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x, d_model_);
+    });
+    bench_.run("quantize_int16", 0, [&](std::size_t) {
+      launch_quantize_int16(step(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x, d_model_);
     });
     bench_.run("add", 0, [&](std::size_t) { launch_add(step(), y, x, d_model_); });
     bench_.run("swiglu", 0, [&](std::size_t) { launch_swiglu(step(), y, x, d_ff_); });

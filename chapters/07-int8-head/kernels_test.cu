@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Every kernel against the oracle's function of the same name, on shapes of the real models and on
-// shapes that fill no tile; [exhaustive]: on a full grid of them.
+// shapes that fill no tile, for one token and for several; and what its launch says that it moves
+// against the arrays that it has. [exhaustive]: on a full grid of shapes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,24 +18,46 @@
 namespace minfer {
 namespace {
 
-/// A position where kernels look for it.
-DeviceBuffer<std::uint32_t> position_on_device(std::uint32_t position) {
-  return to_device(std::vector<std::uint32_t>{position});
-}
+constexpr std::uint32_t kSteps[] = {1, 3};  ///< tokens
+
+/// A step of n tokens at a position.
+class TestStep {
+ public:
+  explicit TestStep(std::uint32_t n_tokens, std::uint32_t position = 0,
+                    const std::vector<Token>& ids = {})
+      : input_(1) {
+    StepInput input = {position, {}};
+    std::copy(ids.begin(), ids.end(), input.ids);
+    input_.upload(&input, 1);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    step_ = {stream_, input_.data(), n_tokens};
+  }
+  operator const Step&() const { return step_; }
+  const Stream& stream() const { return stream_; }
+  StepInput input() const { return to_host(stream_, input_).at(0); }
+  /// What the launches moved so far.
+  std::uint64_t moved() const { return traffic_.at(step_.n_tokens); }
+  std::uint64_t moved_at(std::uint64_t n_positions) const { return traffic_.at(n_positions); }
+
+ private:
+  Stream stream_;
+  DeviceBuffer<StepInput> input_;
+  Step step_ = {};
+  TrafficSum traffic_;
+};
 
 void check_embed(TensorType type, std::uint32_t n, Random& random) {
-  Stream stream;
   const std::uint32_t d_model = whole_blocks(type, n);
   const TestMatrix table(type, 5, d_model, random);
-  DeviceBuffer<float> x(d_model);
-  for (const Token id : {0, 3, 4}) {
-    INFO(type_name(type) << ", d_model " << d_model << ", token " << id);
-    const auto ids = to_device(std::vector<Token>{1, 1, id});
-    const auto position = position_on_device(2);
-    launch_embed(stream, x.data(), table.device, ids.data(), position.data());
-    std::vector<float> expected(d_model);
-    oracle::embed(table.host, Span<const Token>(&id, 1), expected.data());
-    REQUIRE(to_host(stream, x) == expected);
+  for (const std::vector<Token>& ids : {std::vector<Token>{3}, std::vector<Token>{4, 0, 4}}) {
+    INFO(type_name(type) << ", d_model " << d_model << ", tokens " << ids.size());
+    const TestStep step(ids.size(), 2, ids);
+    DeviceBuffer<float> x(ids.size() * d_model);
+    launch_embed(step, x.data(), table.device);
+    std::vector<float> expected(x.size());
+    oracle::embed(table.host, ids, expected.data());
+    REQUIRE(to_host(step.stream(), x) == expected);
+    REQUIRE(step.moved() == ids.size() * table.bytes.size() / 5 + x.bytes());
   }
 }
 
@@ -56,15 +79,18 @@ TEST_CASE("embed: every width", "[.][exhaustive]") {
 }
 
 void check_rmsnorm(std::uint32_t n, Random& random) {
-  INFO("n " << n);
-  Stream stream;
-  const std::vector<float> x = random.values(n), w = random.values(n);
-  const auto device_x = to_device(x), device_w = to_device(w);
-  DeviceBuffer<float> y(n);
-  launch_rmsnorm(stream, y.data(), device_x.data(), device_w.data(), n, 1e-6f);
-  std::vector<float> expected(n);
-  oracle::rmsnorm(x.data(), w.data(), 1e-6f, 1, n, expected.data());
-  require_close(to_host(stream, y), expected, 1e-6f);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO("n " << n << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const std::vector<float> x = random.values(n_tokens * n), w = random.values(n);
+    const auto device_x = to_device(x), device_w = to_device(w);
+    DeviceBuffer<float> y(n_tokens * n);
+    launch_rmsnorm(step, y.data(), device_x.data(), device_w.data(), n, 1e-6f);
+    std::vector<float> expected(y.size());
+    oracle::rmsnorm(x.data(), w.data(), 1e-6f, n_tokens, n, expected.data());
+    require_close(to_host(step.stream(), y), expected, 1e-6f);
+    REQUIRE(step.moved() == device_x.bytes() + device_w.bytes() + y.bytes());
+  }
 }
 
 TEST_CASE("rmsnorm") {
@@ -79,18 +105,21 @@ TEST_CASE("rmsnorm: every width", "[.][exhaustive]") {
 }
 
 void check_gemv(TensorType type, Shape shape, Random& random) {
-  Stream stream;
   ThreadPool pool(1);
   const std::uint32_t cols = whole_blocks(type, shape.cols);
-  INFO(type_name(type) << " " << shape.rows << " x " << cols);
   const TestMatrix w(type, shape.rows, cols, random);
-  const std::vector<float> x = random.values(cols);
-  const auto device_x = to_device(x);
-  DeviceBuffer<float> y(shape.rows);
-  launch_gemv(stream, y.data(), w.device, device_x.data());
-  std::vector<float> expected(shape.rows);
-  oracle::gemv(w.host, nullptr, x.data(), 1, expected.data(), pool);
-  require_sums_close(to_host(stream, y), expected, magnitudes(w.host, x), 5e-7);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO(type_name(type) << " " << shape.rows << " x " << cols << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const std::vector<float> x = random.values(n_tokens * cols);
+    const auto device_x = to_device(x);
+    DeviceBuffer<float> y(n_tokens * shape.rows);
+    launch_gemv(step, y.data(), w.device, device_x.data());
+    std::vector<float> expected(y.size());
+    oracle::gemv(w.host, nullptr, x.data(), n_tokens, expected.data(), pool);
+    require_sums_close(to_host(step.stream(), y), expected, magnitudes(w.host, x), 5e-7);
+    REQUIRE(step.moved() == w.bytes.size() + device_x.bytes() + y.bytes());
+  }
 }
 
 constexpr Shape kShapes[] = {{1, 32}, {5, 96}, {131, 896}, {6, 1536}, {3, 4864}, {2, 8960}};
@@ -111,16 +140,19 @@ TEST_CASE("gemv: every shape", "[.][exhaustive]") {
 }
 
 void check_quantize(std::uint32_t n, Random& random) {
-  INFO("n " << n);
-  Stream stream;
-  const std::vector<float> x = activations(n, random);
-  const HostQuantized expected(x);
-  const auto device_x = to_device(x);
-  DeviceBuffer<std::int8_t> q(n);
-  DeviceBuffer<float> d(n / 32);
-  launch_quantize(stream, {q.data(), d.data()}, device_x.data(), n);
-  REQUIRE(to_host(stream, q) == expected.q);
-  REQUIRE(to_host(stream, d) == expected.d);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO("n " << n << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const std::vector<float> x = activations(n_tokens * n, random);
+    const HostQuantized expected(x);
+    const auto device_x = to_device(x);
+    DeviceBuffer<std::int8_t> q(n_tokens * n);
+    DeviceBuffer<float> d(n_tokens * n / 32);
+    launch_quantize(step, {q.data(), d.data()}, device_x.data(), n);
+    REQUIRE(to_host(step.stream(), q) == expected.q);
+    REQUIRE(to_host(step.stream(), d) == expected.d);
+    REQUIRE(step.moved() == device_x.bytes() + q.bytes() + d.bytes());
+  }
 }
 
 TEST_CASE("quantize has the bits of its definition") {
@@ -130,15 +162,15 @@ TEST_CASE("quantize has the bits of its definition") {
 
 TEST_CASE("quantize hands a NaN on, to its own 32") {
   Random random(10);
-  Stream stream;
   for (const std::uint32_t at : {32u, 45u, 63u}) {
+    const TestStep step(1);
     std::vector<float> x = activations(96, random);
     x[at] = NAN;
     const auto device_x = to_device(x);
     DeviceBuffer<std::int8_t> q(96);
     DeviceBuffer<float> d(3);
-    launch_quantize(stream, {q.data(), d.data()}, device_x.data(), 96);
-    const std::vector<float> scales = to_host(stream, d);
+    launch_quantize(step, {q.data(), d.data()}, device_x.data(), 96);
+    const std::vector<float> scales = to_host(step.stream(), d);
     CHECK(std::isfinite(scales[0]));
     CHECK(std::isnan(scales[1]));
     CHECK(std::isfinite(scales[2]));
@@ -152,19 +184,22 @@ TEST_CASE("quantize: every width", "[.][exhaustive]") {
 }
 
 void check_gemv_q4_0(Shape shape, Random& random) {
-  INFO(shape.rows << " x " << shape.cols);
-  Stream stream;
   ThreadPool pool(1);
   const TestMatrix w(TensorType::kQ4_0, shape.rows, shape.cols, random);
-  const HostQuantized x(random.values(shape.cols));
-  const auto q = to_device(x.q);
-  const auto d = to_device(x.d);
-  DeviceBuffer<float> y(shape.rows);
-  launch_gemv_q4_0(stream, y.data(), w.device, {q.data(), d.data()});
-  std::vector<float> expected(shape.rows);
-  const std::vector<float> values = x.values();
-  oracle::gemv(w.host, nullptr, values.data(), 1, expected.data(), pool);
-  require_sums_close(to_host(stream, y), expected, magnitudes(w.host, values), 5e-7);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO(shape.rows << " x " << shape.cols << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const HostQuantized x(random.values(n_tokens * shape.cols));
+    const auto q = to_device(x.q);
+    const auto d = to_device(x.d);
+    DeviceBuffer<float> y(n_tokens * shape.rows);
+    launch_gemv_q4_0(step, y.data(), w.device, {q.data(), d.data()});
+    std::vector<float> expected(y.size());
+    const std::vector<float> values = x.values();
+    oracle::gemv(w.host, nullptr, values.data(), n_tokens, expected.data(), pool);
+    require_sums_close(to_host(step.stream(), y), expected, magnitudes(w.host, values), 5e-7);
+    REQUIRE(step.moved() == w.bytes.size() + q.bytes() + d.bytes() + y.bytes());
+  }
 }
 
 TEST_CASE("gemv_q4_0 is the oracle's gemv of the quantized activations") {
@@ -203,7 +238,8 @@ TEST_CASE("interleaved_word is the place in the order in which a warp reads") {
 
 /// The definition of the int16 activations.
 struct HostInt16 {
-  explicit HostInt16(const std::vector<float>& x) : q(x.size()), d(x.size() / 32) {
+  /// @param x  [T, n]
+  HostInt16(const std::vector<float>& x, std::uint32_t n) : q(x.size()), d(x.size() / 32) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       float largest = 0;
       for (std::size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k)
@@ -214,9 +250,12 @@ struct HostInt16 {
     }
     // To the nearest multiple of 256, of which 128 make the number positive.
     const auto high = [&](std::size_t i) { return (q[i] + 128 * 256 + 128) / 256 - 128; };
-    for (const std::uint32_t word : interleaved_words(x.size())) {
-      for (std::size_t i = 4 * word; i < 4 * word + 4; ++i) packed.push_back(high(i));
-      for (std::size_t i = 4 * word; i < 4 * word + 4; ++i) packed.push_back(q[i] - 256 * high(i));
+    for (std::size_t first = 0; first < x.size(); first += n) {
+      for (const std::uint32_t word : interleaved_words(n)) {
+        const std::size_t begin = first + 4 * word, end = begin + 4;
+        for (std::size_t i = begin; i < end; ++i) packed.push_back(high(i));
+        for (std::size_t i = begin; i < end; ++i) packed.push_back(q[i] - 256 * high(i));
+      }
     }
   }
   std::vector<float> values() const {
@@ -229,23 +268,26 @@ struct HostInt16 {
   std::vector<float> d;
 };
 
-void check_quantize_int16(const std::vector<float>& x) {
-  const auto n = static_cast<std::uint32_t>(x.size());
-  INFO("n " << n);
-  Stream stream;
-  const HostInt16 expected(x);
+void check_quantize_int16(const std::vector<float>& x, std::uint32_t n_tokens) {
+  const auto n = static_cast<std::uint32_t>(x.size()) / n_tokens;
+  INFO("n " << n << ", tokens " << n_tokens);
+  const TestStep step(n_tokens);
+  const HostInt16 expected(x, n);
   const auto device_x = to_device(x);
-  DeviceBuffer<std::int8_t> q(2 * n);
-  DeviceBuffer<float> d(n / 32);
-  launch_quantize_int16(stream, {q.data(), d.data()}, device_x.data(), n);
-  REQUIRE(to_host(stream, q) == expected.packed);
-  REQUIRE(to_host(stream, d) == expected.d);
+  DeviceBuffer<std::int8_t> q(2 * x.size());
+  DeviceBuffer<float> d(x.size() / 32);
+  launch_quantize_int16(step, {q.data(), d.data()}, device_x.data(), n);
+  REQUIRE(to_host(step.stream(), q) == expected.packed);
+  REQUIRE(to_host(step.stream(), d) == expected.d);
+  REQUIRE(step.moved() == device_x.bytes() + q.bytes() + d.bytes());
 }
 
 TEST_CASE("quantize_int16 has the bits of its definition") {
   Random random(14);
   for (const std::uint32_t n : {32u, 96u, 896u, 1056u, 1536u, 2048u}) {
-    check_quantize_int16(activations(n, random));
+    for (const std::uint32_t n_tokens : kSteps) {
+      check_quantize_int16(activations(n_tokens * n, random), n_tokens);
+    }
   }
 }
 
@@ -260,20 +302,20 @@ TEST_CASE("quantize_int16 clamps what a denormal scale overflows, and hands an i
     x[7] = size;
     x[11] = -size;
     x[13] = 0.0f;
-    check_quantize_int16(x);
+    check_quantize_int16(x, 1);
   }
 }
 
 TEST_CASE("quantize_int16 hands a NaN on, to its own 32") {
   Random random(15);
-  Stream stream;
+  const TestStep step(1);
   std::vector<float> x = activations(96, random);
   x[45] = NAN;
   const auto device_x = to_device(x);
   DeviceBuffer<std::int8_t> q(192);
   DeviceBuffer<float> d(3);
-  launch_quantize_int16(stream, {q.data(), d.data()}, device_x.data(), 96);
-  const std::vector<float> scales = to_host(stream, d);
+  launch_quantize_int16(step, {q.data(), d.data()}, device_x.data(), 96);
+  const std::vector<float> scales = to_host(step.stream(), d);
   CHECK(std::isfinite(scales[0]));
   CHECK(std::isnan(scales[1]));
   CHECK(std::isfinite(scales[2]));
@@ -281,13 +323,15 @@ TEST_CASE("quantize_int16 hands a NaN on, to its own 32") {
 
 TEST_CASE("quantize_int16: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
-    for (const std::uint32_t n : all_widths(32)) check_quantize_int16(activations(n, random));
+    for (const std::uint32_t n : all_widths(32)) {
+      for (const std::uint32_t n_tokens : kSteps) {
+        check_quantize_int16(activations(n_tokens * n, random), n_tokens);
+      }
+    }
   });
 }
 
 void check_gemv_q8_0(Shape shape, Random& random) {
-  INFO(shape.rows << " x " << shape.cols);
-  Stream stream;
   ThreadPool pool(1);
   const TestMatrix w(TensorType::kQ8_0, shape.rows, shape.cols, random);
   std::vector<std::int8_t> quants;
@@ -307,21 +351,21 @@ void check_gemv_q8_0(Shape shape, Random& random) {
   }
   const auto w_q = to_device(interleaved);
   const auto w_d = to_device(scales);
-  const HostInt16 x(random.values(shape.cols));
-  REQUIRE(quantize_int16_traffic(shape.cols) ==
-          4 * std::size_t(shape.cols) + x.packed.size() + 4 * x.d.size());
-  REQUIRE(gemv_q8_0_traffic(shape.rows, shape.cols) == interleaved.size() + 2 * scales.size() +
-                                                           x.packed.size() + 4 * x.d.size() +
-                                                           4 * std::size_t(shape.rows));
-  const auto q = to_device(x.packed);
-  const auto d = to_device(x.d);
-  DeviceBuffer<float> y(shape.rows);
-  launch_gemv_q8_0(stream, y.data(), {shape.rows, shape.cols, w_q.data(), w_d.data()},
-                   {q.data(), d.data()});
-  std::vector<float> expected(shape.rows);
-  const std::vector<float> values = x.values();
-  oracle::gemv(w.host, nullptr, values.data(), 1, expected.data(), pool);
-  require_sums_close(to_host(stream, y), expected, magnitudes(w.host, values), 5e-7);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO(shape.rows << " x " << shape.cols << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const HostInt16 x(random.values(n_tokens * shape.cols), shape.cols);
+    const auto q = to_device(x.packed);
+    const auto d = to_device(x.d);
+    DeviceBuffer<float> y(n_tokens * shape.rows);
+    launch_gemv_q8_0(step, y.data(), {shape.rows, shape.cols, w_q.data(), w_d.data()},
+                     {q.data(), d.data()});
+    std::vector<float> expected(y.size());
+    const std::vector<float> values = x.values();
+    oracle::gemv(w.host, nullptr, values.data(), n_tokens, expected.data(), pool);
+    require_sums_close(to_host(step.stream(), y), expected, magnitudes(w.host, values), 5e-7);
+    REQUIRE(step.moved() == w_q.bytes() + w_d.bytes() + q.bytes() + d.bytes() + y.bytes());
+  }
 }
 
 TEST_CASE("gemv_q8_0 is the oracle's gemv of the quantized activations") {
@@ -330,15 +374,15 @@ TEST_CASE("gemv_q8_0 is the oracle's gemv of the quantized activations") {
 }
 
 TEST_CASE("gemv_q8_0: the largest sum of a block is an int32") {
-  Stream stream;
+  const TestStep step(1);
   const auto w_q = to_device(std::vector<std::int8_t>(32, -128));
   const auto w_d = to_device(std::vector<std::uint16_t>(1, 0x3c00));  // 1
-  const HostInt16 x(std::vector<float>(32, 32512.0f));
+  const HostInt16 x(std::vector<float>(32, 32512.0f), 32);
   const auto q = to_device(x.packed);
   const auto d = to_device(x.d);
   DeviceBuffer<float> y(1);
-  launch_gemv_q8_0(stream, y.data(), {1, 32, w_q.data(), w_d.data()}, {q.data(), d.data()});
-  REQUIRE(to_host(stream, y).at(0) == -32.0f * 128 * 32512);
+  launch_gemv_q8_0(step, y.data(), {1, 32, w_q.data(), w_d.data()}, {q.data(), d.data()});
+  REQUIRE(to_host(step.stream(), y).at(0) == -32.0f * 128 * 32512);
 }
 
 TEST_CASE("gemv_q8_0: every shape", "[.][exhaustive]") {
@@ -348,21 +392,32 @@ TEST_CASE("gemv_q8_0: every shape", "[.][exhaustive]") {
 }
 
 void check_add_and_swiglu(std::uint32_t n, Random& random) {
-  INFO("n " << n);
-  Stream stream;
-  const std::vector<float> a = random.values(n), b = random.values(n);
-  const auto device_b = to_device(b);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO("n " << n << ", tokens " << n_tokens);
+    const TestStep step(n_tokens);
+    const std::vector<float> a = random.values(n_tokens * n), b = random.values(n_tokens * n);
+    const auto device_b = to_device(b);
 
-  auto sum = to_device(a);
-  launch_add(stream, sum.data(), device_b.data(), n);
-  std::vector<float> expected = a;
-  oracle::add(expected.data(), b.data(), n);
-  REQUIRE(to_host(stream, sum) == expected);
+    auto sum = to_device(a);
+    launch_add(step, sum.data(), device_b.data(), n);
+    std::vector<float> expected = a;
+    oracle::add(expected.data(), b.data(), a.size());
+    REQUIRE(to_host(step.stream(), sum) == expected);
+    REQUIRE(step.moved() == 2 * sum.bytes() + device_b.bytes());
 
-  auto gate = to_device(a);
-  launch_swiglu(stream, gate.data(), device_b.data(), n);
-  oracle::swiglu(a.data(), b.data(), n, expected.data());
-  REQUIRE(to_host(stream, gate) == expected);
+    launch_add_bias(step, sum.data(), device_b.data(), n);
+    for (std::uint32_t t = 0; t < n_tokens; ++t) {
+      oracle::add(expected.data() + t * n, b.data(), n);
+    }
+    REQUIRE(to_host(step.stream(), sum) == expected);
+    REQUIRE(step.moved() == 4 * sum.bytes() + device_b.bytes() + 4 * n);
+
+    auto gate = to_device(a);
+    launch_swiglu(step, gate.data(), device_b.data(), n);
+    oracle::swiglu(a.data(), b.data(), a.size(), expected.data());
+    REQUIRE(to_host(step.stream(), gate) == expected);
+    REQUIRE(step.moved() == 6 * sum.bytes() + 2 * device_b.bytes() + 4 * n);
+  }
 }
 
 TEST_CASE("add and swiglu have the oracle's bits") {
@@ -376,19 +431,22 @@ TEST_CASE("add and swiglu: every width", "[.][exhaustive]") {
   });
 }
 
-/// 70 positions of context.
+/// 73 positions of context.
 void check_rope(std::uint32_t head_dim, std::uint32_t n_heads, std::uint32_t position,
                 Random& random) {
-  INFO("head_dim " << head_dim << ", heads " << n_heads << ", position " << position);
-  Stream stream;
-  const RopeTable table(head_dim, 1e6, 70);
+  const RopeTable table(head_dim, 1e6, 73);
   const auto cosines = to_device(table.cos_table()), sines = to_device(table.sin_table());
-  std::vector<float> expected = random.values(n_heads * head_dim);
-  auto x = to_device(expected);
-  const auto at = position_on_device(position);
-  launch_rope(stream, x.data(), cosines.data(), sines.data(), at.data(), n_heads, head_dim);
-  oracle::rope(expected.data(), table, position, 1, n_heads);
-  REQUIRE(to_host(stream, x) == expected);
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO("head_dim " << head_dim << ", heads " << n_heads << ", position " << position
+                     << ", tokens " << n_tokens);
+    const TestStep step(n_tokens, position);
+    std::vector<float> expected = random.values(n_tokens * n_heads * head_dim);
+    auto x = to_device(expected);
+    launch_rope(step, x.data(), cosines.data(), sines.data(), n_heads, head_dim);
+    oracle::rope(expected.data(), table, position, n_tokens, n_heads);
+    REQUIRE(to_host(step.stream(), x) == expected);
+    REQUIRE(step.moved() == 2 * x.bytes() + n_tokens * 4 * head_dim);
+  }
 }
 
 TEST_CASE("rope has the oracle's bits") {
@@ -416,24 +474,27 @@ TEST_CASE("rope: every width of a head and every position", "[.][exhaustive]") {
 }
 
 void check_append_kv(std::uint32_t d_kv, std::uint32_t position, Random& random) {
-  INFO("d_kv " << d_kv << ", position " << position);
-  Stream stream;
-  constexpr std::uint32_t kContext = 3;
-  std::vector<float> k_expected = random.values(kContext * d_kv);
-  std::vector<float> v_expected = random.values(kContext * d_kv);
-  auto k_cache = to_device(k_expected), v_cache = to_device(v_expected);
-  const std::vector<float> k = random.values(d_kv), v = random.values(d_kv);
-  const auto device_k = to_device(k), device_v = to_device(v);
-  const auto at = position_on_device(position);
-  launch_append_kv(stream, k_cache.data(), v_cache.data(), device_k.data(), device_v.data(),
-                   at.data(), d_kv);
-  std::copy(k.begin(), k.end(), k_expected.begin() + position * d_kv);
-  std::copy(v.begin(), v.end(), v_expected.begin() + position * d_kv);
-  REQUIRE(to_host(stream, k_cache) == k_expected);
-  REQUIRE(to_host(stream, v_cache) == v_expected);
+  constexpr std::uint32_t kContext = 6;
+  for (const std::uint32_t n_tokens : kSteps) {
+    INFO("d_kv " << d_kv << ", position " << position << ", tokens " << n_tokens);
+    const TestStep step(n_tokens, position);
+    std::vector<float> k_expected = random.values(kContext * d_kv);
+    std::vector<float> v_expected = random.values(kContext * d_kv);
+    auto k_cache = to_device(k_expected), v_cache = to_device(v_expected);
+    const std::vector<float> k = random.values(n_tokens * d_kv);
+    const std::vector<float> v = random.values(n_tokens * d_kv);
+    const auto device_k = to_device(k), device_v = to_device(v);
+    launch_append_kv(step, {k_cache.data(), v_cache.data(), d_kv}, device_k.data(),
+                     device_v.data());
+    std::copy(k.begin(), k.end(), k_expected.begin() + position * d_kv);
+    std::copy(v.begin(), v.end(), v_expected.begin() + position * d_kv);
+    REQUIRE(to_host(step.stream(), k_cache) == k_expected);
+    REQUIRE(to_host(step.stream(), v_cache) == v_expected);
+    REQUIRE(step.moved() == 2 * (device_k.bytes() + device_v.bytes()));
+  }
 }
 
-TEST_CASE("append_kv writes its position and no other") {
+TEST_CASE("append_kv writes its positions and no other") {
   Random random(6);
   for (const std::uint32_t d_kv : {32u, 128u, 256u}) check_append_kv(d_kv, 1, random);
 }
@@ -446,42 +507,44 @@ TEST_CASE("append_kv: every width", "[.][exhaustive]") {
   });
 }
 
-/// One context, and every position of a list in it.
-void check_attention(const AttentionShape& shape, const std::vector<std::uint32_t>& positions,
-                     Random& random) {
-  Stream stream;
+/// One context, and every position of a list in it where a step fits.
+void check_attention(const AttentionShape& shape, std::uint32_t context,
+                     const std::vector<std::uint32_t>& positions, Random& random) {
   ThreadPool pool(1);
-  const std::uint32_t d_q = shape.n_heads * shape.head_dim;
-  const std::uint32_t d_kv = shape.n_kv_heads * shape.head_dim;
-  std::vector<float> q = random.values(d_q);
-  for (float& value : q) value *= 4;  // so that some positions weigh much more than others
-  const std::vector<float> k = random.values(shape.context * d_kv);
-  const std::vector<float> v = random.values(shape.context * d_kv);
-  const auto device_q = to_device(q), k_cache = to_device(k), v_cache = to_device(v);
-  DeviceBuffer<float> scores(shape.n_heads * shape.context), y(d_q);
-  for (const std::uint32_t position : positions) {
-    INFO(shape.n_heads << "/" << shape.n_kv_heads << " heads of " << shape.head_dim << ", position "
-                       << position);
-    const auto at = position_on_device(position);
-    launch_attention(stream, y.data(), scores.data(), device_q.data(), k_cache.data(),
-                     v_cache.data(), at.data(), shape);
-    std::vector<float> expected(d_q);
-    oracle::attention({shape.n_heads, shape.n_kv_heads, shape.head_dim}, q.data(), k.data(),
-                      v.data(), position, 1, expected.data(), pool);
-    require_close(to_host(stream, y), expected, 1e-5f);
+  const std::uint32_t d_q = shape.d_q(), d_kv = shape.d_kv();
+  const std::vector<float> k = random.values(context * d_kv), v = random.values(context * d_kv);
+  const auto k_cache = to_device(k), v_cache = to_device(v);
+  for (const std::uint32_t n_tokens : kSteps) {
+    std::vector<float> q = random.values(n_tokens * d_q);
+    for (float& value : q) value *= 4;  // so that some positions weigh much more than others
+    const auto device_q = to_device(q);
+    DeviceBuffer<float> scores(n_tokens * shape.n_heads * context), y(n_tokens * d_q);
+    for (const std::uint32_t position : positions) {
+      if (position + n_tokens > context) continue;
+      INFO(shape.n_heads << "/" << shape.n_kv_heads << " heads of " << shape.head_dim
+                         << ", position " << position << ", tokens " << n_tokens);
+      const TestStep step(n_tokens, position);
+      launch_attention(step, y.data(), scores.data(), device_q.data(),
+                       {k_cache.data(), v_cache.data(), d_kv}, shape, context);
+      std::vector<float> expected(y.size());
+      oracle::attention(shape, q.data(), k.data(), v.data(), position, n_tokens, expected.data(),
+                        pool);
+      require_close(to_host(step.stream(), y), expected, 1e-5f);
+      const std::uint64_t n = position + n_tokens;
+      REQUIRE(step.moved_at(n) == device_q.bytes() + y.bytes() + 8 * n * d_kv);
+    }
   }
 }
 
 TEST_CASE("attention") {
   Random random(7);
-  constexpr std::uint32_t kContext = 1001;
-  const AttentionShape shapes[] = {{14, 2, 64, kContext},   // 0.5B: groups of 7
-                                   {12, 2, 128, kContext},  // 1.5B: 6
-                                   {16, 2, 128, kContext},  // 3B: 8
-                                   {3, 3, 32, kContext},
-                                   {5, 1, 64, kContext}};
+  const AttentionShape shapes[] = {{14, 2, 64},   // 0.5B: groups of 7
+                                   {12, 2, 128},  // 1.5B: 6
+                                   {16, 2, 128},  // 3B: 8
+                                   {3, 3, 32},
+                                   {5, 1, 64}};
   for (const AttentionShape& shape : shapes) {
-    check_attention(shape, {0, 1, 2, 31, 33, 127, 128, 129, 300, 1000}, random);
+    check_attention(shape, 1001, {0, 1, 2, 31, 33, 127, 128, 129, 300, 998, 1000}, random);
   }
 }
 
@@ -490,32 +553,35 @@ TEST_CASE("attention: every group and every position", "[.][exhaustive]") {
     for (const std::uint32_t head_dim : {32u, 64u, 128u}) {
       for (std::uint32_t group = 1; group <= 8; ++group) {
         for (const std::uint32_t n_kv_heads : {1u, 2u}) {
-          check_attention({group * n_kv_heads, n_kv_heads, head_dim, 700}, {0, 5, 130, 699},
+          check_attention({group * n_kv_heads, n_kv_heads, head_dim}, 700, {0, 5, 130, 697, 699},
                           random);
         }
       }
       std::vector<std::uint32_t> positions(301);
       std::iota(positions.begin(), positions.end(), 0);
-      check_attention({7, 1, head_dim, 301}, positions, random);
+      check_attention({7, 1, head_dim}, 301, positions, random);
     }
   });
 }
 
-void check_argmax(const std::vector<float>& logits) {
-  Stream stream;
+void check_argmax(const std::vector<float>& logits, std::uint32_t n_tokens = 1) {
+  const std::size_t n = logits.size() / n_tokens;
+  const TestStep step(n_tokens, 40, {-7, -8});
   const auto device_logits = to_device(logits);
-  DeviceBuffer<Prediction> prediction(1);
-  const auto ids = to_device(std::vector<Token>{-7, -7, -7});
-  const auto at = position_on_device(1);
-  launch_argmax(stream, prediction.data(), ids.data(), at.data(), device_logits.data(),
-                logits.size());
-  const Prediction found = to_host(stream, prediction).at(0);
-  const Prediction expected = oracle::argmax(logits.data(), logits.size());
-  REQUIRE(found.id == expected.id);
-  REQUIRE(to_host(stream, ids) == std::vector<Token>{-7, expected.id, -7});
-  if (expected.id >= 0) {
-    REQUIRE(bits_from_float(found.margin) == bits_from_float(expected.margin));
+  DeviceBuffer<Prediction> predictions(n_tokens);
+  launch_argmax(step, predictions.data(), device_logits.data(), n, 5);
+  REQUIRE(step.moved() == device_logits.bytes());
+  const std::vector<Prediction> found = to_host(step.stream(), predictions);
+  for (std::uint32_t t = 0; t < n_tokens; ++t) {
+    const Prediction expected = oracle::argmax(logits.data() + t * n, n);
+    REQUIRE(found[t].id == expected.id);
+    if (expected.id >= 0) {
+      REQUIRE(bits_from_float(found[t].margin) == bits_from_float(expected.margin));
+    }
   }
+  REQUIRE(step.input().position == 45);
+  REQUIRE(step.input().ids[0] == found.back().id);
+  REQUIRE(step.input().ids[1] == -8);
 }
 
 /// n logits, then with a tie, then with a NaN besides, then with the first ahead of the second.
@@ -539,6 +605,7 @@ TEST_CASE("argmax: ties go to the lower id, a NaN is never chosen") {
   check_argmax(2100, 5, 1029, random);  // both of one thread
   check_argmax(2100, 1029, 5, random);
   check_argmax({NAN, -INFINITY});
+  check_argmax(random.values(3 * 1500), 3);
 }
 
 TEST_CASE("argmax: ties anywhere", "[.][exhaustive]") {
@@ -552,14 +619,6 @@ TEST_CASE("argmax: ties anywhere", "[.][exhaustive]") {
       check_argmax(151665, first, second, random);
     }
   });
-}
-
-TEST_CASE("advance goes on by one") {
-  Stream stream;
-  const auto position = position_on_device(41);
-  launch_advance(stream, position.data());
-  launch_advance(stream, position.data());
-  REQUIRE(to_host(stream, position).at(0) == 43);
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #include <minfer/gguf/model.h>
+#include <minfer/rope.h>
 
 #include "head.cuh"
 #include "layout.h"
@@ -77,16 +77,16 @@ struct Workspace {
 struct DeviceState {
   Arena& arena;
   const Model& model;
-  const std::uint32_t context;
-  const int head_format;
+  const EngineOptions& options;
+  const RopeTable& rope;
   const ModelConfig& c = model.config();
 
   Weights weights = {arena, model};
-  std::unique_ptr<Head> head = make_head(arena, model, weights.token_embedding, head_format);
-  KvCache cache = {arena, c, context};
-  float* cosines = arena.take<float>(context, c.head_dim / 2);  ///< RoPE's table
-  float* sines = arena.take<float>(context, c.head_dim / 2);
-  Workspace work = {arena, c, context};
+  Head head = make_head(arena, model, weights.token_embedding, options);
+  KvCache cache = {arena, c, options.context};
+  const float* cosines = arena.upload(rope.cos_table());  ///< [context, head_dim/2]
+  const float* sines = arena.upload(rope.sin_table());    ///< [context, head_dim/2]
+  Workspace work = {arena, c, options.context};
 };
 
 }  // namespace minfer

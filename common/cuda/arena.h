@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include <minfer/gguf/model.h>
 
 #include "cuda/buffer.h"
 #include "cuda/device.h"
@@ -18,9 +21,9 @@
 
 namespace minfer {
 
-/// One allocation that arrays are taken from, each where it is declared. The declarations run twice:
-/// an arena made without a size hands out null and adds up, one made with that sum hands out memory.
-/// Placed does both.
+/// One allocation that arrays are taken from, each where it is declared. The declarations run
+/// twice: an arena made without a size hands out null and adds up, one made with that sum hands out
+/// memory. Placed does both.
 class Arena {
  public:
   Arena() = default;
@@ -44,13 +47,32 @@ class Arena {
   template <class T>
   const T* upload(const T* host, std::size_t n) {
     T* device = take<T>(n);
-    if (is_placed_) CUDA_CHECK(cudaMemcpy(device, host, n * sizeof(T), cudaMemcpyHostToDevice));
+    if (is_placed_) copy(device, host, n);
     return device;
   }
 
+  template <class T>
+  const T* upload(const std::vector<T>& host) {
+    return upload(host.data(), host.size());
+  }
+
+  /// Fills what was taken. @pre is_placed()
+  template <class T>
+  void copy(T* device, const T* host, std::size_t n) const {
+    CUDA_CHECK(cudaMemcpy(device, host, n * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  template <class T>
+  void copy(T* device, const std::vector<T>& host) const {
+    copy(device, host.data(), host.size());
+  }
+
   /// Whether take() hands out memory.
-  bool is_placed() const { return is_placed_; }
-  std::size_t used() const { return used_; }
+  bool is_placed() const {
+    return is_placed_;
+  }
+  std::size_t used() const {
+    return used_;
+  }
 
  private:
   static constexpr std::size_t kAlignment = 256;
@@ -65,8 +87,15 @@ class Arena {
   bool is_placed_ = false;
 };
 
+/// Copies a matrix, still quantized, and gives its pages of the file back.
+inline Matrix upload(Arena& arena, const Model& model, Matrix m) {
+  m.data = arena.upload(m.data, m.bytes());
+  if (arena.is_placed() && m.tensor) model.file().release(*m.tensor);
+  return m;
+}
+
 /// A T whose arrays are in device memory. T is an aggregate that begins with an Arena&, from which
-/// its members take what they need.
+/// its members take what they need. What it is made of besides it may look at only then.
 template <class T>
 class Placed {
  public:

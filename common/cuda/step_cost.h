@@ -68,7 +68,8 @@ class TimedGraph {
   const Traffic& traffic(std::size_t i) const { return launches_[i].traffic; }
   /// Of the i-th launch in the last run: from the event before it to its own.
   double microseconds(std::size_t i) const {
-    return 1e3 * double{launches_[i].end.milliseconds_since(i == 0 ? begin_ : launches_[i - 1].end)};
+    return 1e3 *
+           double{launches_[i].end.milliseconds_since(i == 0 ? begin_ : launches_[i - 1].end)};
   }
 
  private:

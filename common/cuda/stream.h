@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "cuda/check.h"
@@ -24,6 +25,20 @@ class Stream {
 
   cudaStream_t get() const { return stream_; }
   operator cudaStream_t() const { return stream_; }
+
+  /// Copies n values to the device, before what the stream does next.
+  /// @pre host's memory stays as it is until the stream gets there, if it is page-locked
+  template <class T>
+  void upload(T* device, const T* host, std::size_t n) const {
+    CUDA_CHECK(cudaMemcpyAsync(device, host, n * sizeof(T), cudaMemcpyHostToDevice, stream_));
+  }
+
+  /// Fetches n values when all work of the stream is done.
+  template <class T>
+  void download(T* host, const T* device, std::size_t n) const {
+    CUDA_CHECK(cudaMemcpyAsync(host, device, n * sizeof(T), cudaMemcpyDeviceToHost, stream_));
+    synchronize();
+  }
 
   /// Waits until all work of the stream is done.
   /// @throws CudaError of the work, if it failed

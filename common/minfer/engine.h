@@ -127,6 +127,11 @@ struct EngineInfo {
   bool requantizes = false;
 };
 
+/// What a program's engine is called and which options it honours; and the engine, which the model
+/// must outlive. Every chapter defines the two. @throws FileError @throws std::runtime_error
+EngineInfo engine_info();
+std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options);
+
 using EngineFactory = std::unique_ptr<Engine> (*)(const Model& model, const EngineOptions& options);
 
 }  // namespace minfer

@@ -268,7 +268,8 @@ TEST_CASE("a step is timed kernel by kernel") {
   DeviceBuffer<float> data(kValues);
   data.zero(stream);
   const DeviceBuffer<int> count = zero(stream);
-  const StepCost cost = time_three_launches(data.data(), kValues, count.data(), kPasses, 100, stream);
+  const StepCost cost =
+      time_three_launches(data.data(), kValues, count.data(), kPasses, 100, stream);
   CHECK(read(count, stream) == 2 * (kPasses + 1));  // one run more, to warm up
   REQUIRE(cost.kernels.size() == 2);
   CHECK(cost.empty_us.size() == kPasses);

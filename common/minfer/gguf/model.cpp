@@ -273,20 +273,6 @@ void for_each_matrix(Layer& layer, Function f) {
   }
 }
 
-std::vector<std::byte> requantized_copy(const Matrix& m, TensorType type, ThreadPool& pool) {
-  const std::uint64_t from_bytes = row_bytes(m.type, m.cols);
-  const std::uint64_t to_bytes = row_bytes(type, m.cols);
-  std::vector<std::byte> out(m.rows * to_bytes);
-  pool.parallel_for(m.rows, kRowsAPiece, [&](std::size_t begin, std::size_t end) {
-    std::vector<float> row(m.cols);
-    for (std::size_t r = begin; r < end; ++r) {
-      dequantize_row(m.type, m.data + r * from_bytes, m.cols, row.data());
-      quantize_row(type, row.data(), m.cols, out.data() + r * to_bytes);
-    }
-  });
-  return out;
-}
-
 /// "Q4_0" or "Q4_0 and Q4_1", the type of the most matrices first.
 std::string types_text(const std::map<TensorType, int>& counts) {
   std::vector<std::pair<TensorType, int>> order(counts.begin(), counts.end());
@@ -310,6 +296,21 @@ std::string counts_text(const std::map<TensorType, int>& counts) {
 }
 
 }  // namespace
+
+std::vector<std::byte> requantized(const Matrix& m, TensorType type, ThreadPool& pool) {
+  const std::uint64_t from_bytes = row_bytes(m.type, m.cols);
+  const std::uint64_t to_bytes = row_bytes(type, m.cols);
+  if (m.type == type) return {m.data, m.data + m.bytes()};
+  std::vector<std::byte> out(m.rows * to_bytes);
+  pool.parallel_for(m.rows, kRowsAPiece, [&](std::size_t begin, std::size_t end) {
+    std::vector<float> row(m.cols);
+    for (std::size_t r = begin; r < end; ++r) {
+      dequantize_row(m.type, m.data + r * from_bytes, m.cols, row.data());
+      quantize_row(type, row.data(), m.cols, out.data() + r * to_bytes);
+    }
+  });
+  return out;
+}
 
 Model Model::load(const std::string& path, const ModelOptions& options) {
   // Also a file that is to be read whole is mapped first: one that is refused costs no more than
@@ -342,7 +343,7 @@ void Model::build_table() {
 
 void Model::requantize(Matrix& m, TensorType type, ThreadPool& pool) {
   requantized_types_[m.type] += 1;
-  requantized_.push_back(requantized_copy(m, type, pool));
+  requantized_.push_back(requantized(m, type, pool));
   m.type = type;
   m.data = requantized_.back().data();
   m.tensor = nullptr;

@@ -48,7 +48,14 @@ struct Matrix {
   const Tensor* tensor = nullptr;  ///< where it came from; null for a requantized copy
 
   std::uint64_t bytes() const { return rows * row_bytes(type, cols); }
+  /// n rows from `first` on.
+  Matrix slice(std::uint32_t first, std::uint32_t n) const {
+    return {type, n, cols, data + first * row_bytes(type, cols), nullptr};
+  }
 };
+
+/// A matrix's rows in another type; copied, where they have it already.
+std::vector<std::byte> requantized(const Matrix& m, TensorType type, ThreadPool& pool);
 
 /// One transformer layer's weights. Vectors are f32.
 struct LayerWeights {
