@@ -5,7 +5,7 @@
 // one token is multiplied, eight lanes of four rows and three tokens at a time where there are
 // more.
 #include <algorithm>
-#include <cstdlib>
+#include <type_traits>
 #include <vector>
 
 #include "oracle/decode.h"
@@ -13,32 +13,6 @@
 
 namespace minfer::oracle {
 namespace {
-
-/// Calls f with a null pointer to the block type of `type`: a switch on types, once.
-template <class F>
-void with_block_type(TensorType type, const F& f) {
-  switch (type) {
-    case TensorType::kF32:
-      return f(static_cast<const RunF32*>(nullptr));
-    case TensorType::kF16:
-      return f(static_cast<const RunF16*>(nullptr));
-    case TensorType::kBF16:
-      return f(static_cast<const RunBF16*>(nullptr));
-    case TensorType::kQ4_0:
-      return f(static_cast<const BlockQ4_0*>(nullptr));
-    case TensorType::kQ4_1:
-      return f(static_cast<const BlockQ4_1*>(nullptr));
-    case TensorType::kQ5_0:
-      return f(static_cast<const BlockQ5_0*>(nullptr));
-    case TensorType::kQ8_0:
-      return f(static_cast<const BlockQ8_0*>(nullptr));
-    case TensorType::kQ4_K:
-      return f(static_cast<const BlockQ4_K*>(nullptr));
-    case TensorType::kQ6_K:
-      return f(static_cast<const BlockQ6_K*>(nullptr));
-  }
-  std::abort();  // the enumeration has no other values
-}
 
 template <class Block>
 const Block* row_of(const Matrix& w, std::size_t row) {
@@ -200,8 +174,8 @@ void many_tokens(const Matrix& w, const float* bias, const float* x, std::size_t
 
 void gemv(const Matrix& w, const float* bias, const float* x, std::size_t n_tokens, float* y,
           ThreadPool& pool) {
-  with_block_type(w.type, [&](auto* block) {
-    using Block = std::remove_const_t<std::remove_pointer_t<decltype(block)>>;
+  visit_blocks(w.type, w.data, [&](const auto* blocks) {
+    using Block = Chunk<std::decay_t<decltype(*blocks)>>;
     if (n_tokens == 1) {
       one_token<Block>(w, bias, x, y, pool);
     } else {

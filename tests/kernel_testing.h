@@ -18,7 +18,6 @@
 #include "catch.h"
 #include "cuda/buffer.h"
 #include "cuda/check.h"
-#include "cuda/dequantize.h"
 #include "cuda/stream.h"
 
 namespace minfer {

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include <minfer/gguf/model.h>
+#include <minfer/gguf/quant.h>
 
-#include "cuda/dequantize.h"
 #include "reduce.cuh"
 
 namespace minfer {

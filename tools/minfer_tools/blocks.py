@@ -6,6 +6,9 @@ which a quantized normal distribution would not give, and nothing is quantized, 
 minutes for a big model. Scales are set so that the weights have the deviation asked for, and a mean
 of 0: where the quants are not symmetric about 0, half of the blocks have a negative scale.
 
+Fields and their places are those of common/minfer/gguf/quant.h, said here a second time: a model is
+made where nothing is compiled. The tests read what is drawn back through the `gguf` package.
+
 Each drawing function takes the stream of its tensor, the index of the first block, and the
 deviation of each block, [n] float32; it returns the blocks as they stand in the file, [n, block
 bytes] uint8. What it returns for a block depends on nothing but the block's index and deviation.
