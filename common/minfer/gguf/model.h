@@ -10,6 +10,7 @@
 
 #include <minfer/gguf/gguf.h>
 #include <minfer/gguf/quant.h>
+#include <minfer/math.h>
 
 namespace minfer {
 
@@ -21,10 +22,10 @@ struct AttentionShape {
   std::uint32_t n_kv_heads = 0;
   std::uint32_t head_dim = 0;
 
-  constexpr std::uint32_t d_q() const { return n_heads * head_dim; }
-  constexpr std::uint32_t d_kv() const { return n_kv_heads * head_dim; }
+  MINFER_HD constexpr std::uint32_t d_q() const { return n_heads * head_dim; }
+  MINFER_HD constexpr std::uint32_t d_kv() const { return n_kv_heads * head_dim; }
   /// Query heads that share one K/V head (GQA).
-  constexpr std::uint32_t group() const { return n_heads / n_kv_heads; }
+  MINFER_HD constexpr std::uint32_t group() const { return n_heads / n_kv_heads; }
 };
 
 /// The hyperparameters of a Qwen2.5 model, read from its file and checked against each other.
