@@ -46,10 +46,10 @@ __global__ void gemv(float* y,        ///< out [T, M]
                      std::uint32_t M, std::uint32_t K) {
   const std::uint32_t m = blockIdx.x, t = blockIdx.y;
   const Block* row = W + std::size_t(m) * (K / kBlockElements<Block>);
-  x += t * K;
   float sum = 0;
   for (std::uint32_t run = threadIdx.x; run < K / 32; run += kThreads) {
-    for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i) sum = fmaf(element(row, i), x[i], sum);
+    for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i)
+      sum = fmaf(element(row, i), x[t * K + i], sum);
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) y[t * M + m] = sum;

@@ -49,9 +49,8 @@ __global__ void gemv(float* y,        ///< out [T, M]
   const std::uint32_t lane = threadIdx.x % 32;
   if (m >= M) return;  // the whole warp
   const Block* row = W + std::size_t(m) * (K / kBlockElements<Block>);
-  x += t * K;
   float sum = 0;
-  for (std::uint32_t i = lane; i < K; i += 32) sum = fmaf(element(row, i), x[i], sum);
+  for (std::uint32_t i = lane; i < K; i += 32) sum = fmaf(element(row, i), x[t * K + i], sum);
   sum = warp_sum(sum);
   if (lane == 0) y[t * M + m] = sum;
 }

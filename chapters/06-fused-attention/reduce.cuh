@@ -21,17 +21,20 @@ constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
 }
 
-/// Calls f(i, values[i]) for each i that is this thread's, every kStride-th from threadIdx.x on, in
-/// order. Eight loads are on their way before the first is used: a loop that uses each before it
-/// asks for the next waits for memory once a value.
+/// Calls f(i, values[row + i]) for each i that is this thread's, every kStride-th from threadIdx.x
+/// on, in order. Eight loads are on their way before the first is used: a loop that uses each
+/// before it asks for the next waits for memory once a value.
+/// @param row  where the row of n values begins: an index of 32 bits, since a pointer that was
+/// moved costs an addition of 64 at every load
 template <std::uint32_t kStride, class F>
-__device__ inline void for_each_of_thread(const float* values, std::uint32_t n, F f) {
+__device__ inline void for_each_of_thread(const float* values, std::uint32_t row, std::uint32_t n,
+                                          F f) {
   constexpr std::uint32_t kInFlight = 8;
   for (std::uint32_t first = threadIdx.x; first < n; first += kInFlight * kStride) {
     float loaded[kInFlight];
     for (std::uint32_t j = 0; j < kInFlight; ++j) {
       const std::uint32_t i = first + j * kStride;
-      loaded[j] = i < n ? values[i] : 0.0f;
+      loaded[j] = i < n ? values[row + i] : 0.0f;
     }
     for (std::uint32_t j = 0; j < kInFlight; ++j) {
       const std::uint32_t i = first + j * kStride;

@@ -21,15 +21,14 @@ __global__ void rmsnorm(float* __restrict__ y,        ///< out [T, n]
                         const float* __restrict__ x,  ///< [T, n]
                         const float* __restrict__ w,  ///< [n]
                         std::uint32_t n, float eps) {
-  x += blockIdx.y * n;
-  y += blockIdx.y * n;
+  const std::uint32_t row = blockIdx.y * n;
   float squares = 0;
   for_each_of_thread<kThreads>(
-      x, n, [&](std::uint32_t, float value) { squares = fmaf(value, value, squares); });
+      x, row, n, [&](std::uint32_t, float value) { squares = fmaf(value, value, squares); });
   const float mean = block_sum(squares) / static_cast<float>(n);
   const float scale = rsqrt_f32(mean + eps);
-  for_each_of_thread<kThreads>(x, n,
-                               [&](std::uint32_t i, float value) { y[i] = value * scale * w[i]; });
+  for_each_of_thread<kThreads>(
+      x, row, n, [&](std::uint32_t i, float value) { y[row + i] = value * scale * w[i]; });
 }
 
 inline void launch_rmsnorm(const Step& s, float* y, const float* x, const float* w, std::uint32_t n,
@@ -79,11 +78,10 @@ __global__ void argmax(Prediction* predictions,  ///< out [T]
                        std::uint32_t n, std::uint32_t step_tokens) {
   MINFER_SHARED(Top2, best, [kArgmaxThreads]);
   Top2 mine = {-INFINITY, -INFINITY, -1};
-  for_each_of_thread<kArgmaxThreads>(
-      logits + std::size_t(blockIdx.y) * n, n, [&](std::uint32_t i, float logit) {
-        // What does not beat the second of a thread's two changes neither; nor does a NaN.
-        if (logit > mine.second) mine = merge(mine, {logit, -INFINITY, static_cast<Token>(i)});
-      });
+  for_each_of_thread<kArgmaxThreads>(logits, blockIdx.y * n, n, [&](std::uint32_t i, float logit) {
+    // What does not beat the second of a thread's two changes neither; nor does a NaN.
+    if (logit > mine.second) mine = merge(mine, {logit, -INFINITY, static_cast<Token>(i)});
+  });
   best[threadIdx.x] = mine;
   __syncthreads();  // best: written by every thread; the tree's first level reads two
   for (std::uint32_t width = kArgmaxThreads / 2; width > 0; width /= 2) {
