@@ -24,7 +24,7 @@ LONGEST_LISTING = 64
 DIRECTIVES = {"class": "doxygenclass", "struct": "doxygenstruct", "union": "doxygenunion", "function": "doxygenfunction",
               "variable": "doxygenvariable", "enum": "doxygenenum", "typedef": "doxygentypedef", "define": "doxygendefine"}
 # What is mentioned in passing far more often than it is spoken of.
-DULL = re.compile(r"launch_\w+|\w+_traffic|engine_info|make_engine|main")
+DULL = re.compile(r"launch_\w+|engine_info|make_engine|main")
 
 
 @dataclass

@@ -59,13 +59,21 @@ def test_a_new_chapter_appears_by_itself(checkout):
     assert (pages / "source" / "chapters" / added.name / "gemv.cuh.md").exists()
 
 
-def test_a_kernel_must_describe_each_parameter(checkout):
+def test_a_kernel_must_give_each_pointer_its_shape(checkout):
     path = newest(checkout) / "kernels.cuh"
-    described = re.search(r"/// @param\[in\] +n +values\n", path.read_text(encoding="utf-8"))
-    replace(path, described[0], "")
+    comment = re.search(r"__global__[^)]*?(  ///< [^\n]*\[[^\n]*)", path.read_text(encoding="utf-8"))
+    replace(path, comment[1], "")
     result = write_pages(checkout)
     assert result.returncode == 1
-    assert "kernels.cuh" in result.stderr and "parameter 'n'" in result.stderr
+    assert re.search(r"kernels\.cuh:\d+: \w+: found no shape beside \w+, expected", result.stderr), result.stderr
+
+
+def test_a_last_parameter_keeps_what_stands_behind_the_brace(checkout):
+    path = checkout / "chapters" / "00-roofline" / "stream.cu"
+    assert ") {        ///< index of the first 32-bit word" in path.read_text(encoding="utf-8")
+    assert write_pages(checkout).returncode == 0
+    found = [path.read_text(encoding="utf-8") for path in (checkout / "out" / "doxygen" / "roofline" / "xml").glob("*.xml")]
+    assert any("<para>index of the first 32-bit word </para>" in text for text in found)
 
 
 def test_any_other_warning_of_doxygen_fails(checkout):

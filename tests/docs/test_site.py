@@ -214,6 +214,19 @@ def test_names_in_prose_lead_to_the_reference(page, address):
     assert "/api.html#" in link.evaluate("element => element.href")
 
 
+def test_the_reference_has_what_stands_beside_a_kernel_s_parameters(page, address):
+    page.goto(f"{address}/{chapters()[-1].replace('.html', '/api.html')}")
+    kernel = page.locator("dl.cpp.function", has=page.locator("dt .descname", has_text=re.compile("^rmsnorm$"))).first
+    parameters = kernel.locator("dl.field-list li").all_inner_texts()
+    assert len(parameters) >= 3 and any(re.match(r"\w+ – out \[.*\]", text) for text in parameters), parameters
+    assert kernel.locator("dt", has_text="Why").count() == 1
+
+
+def test_no_escape_of_a_comment_reaches_a_reader():
+    escaped = [name for name in pages() if "\\," in (SITE / name).read_text(encoding="utf-8")]
+    assert not escaped, escaped
+
+
 # What a link to the glossary is looked for in: the text of paragraphs, but not code, other links, heads of tables, captions.
 FIRST_USES = r"""
 groups => {
