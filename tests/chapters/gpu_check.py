@@ -16,7 +16,7 @@ weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
   small      the small models: committed hashes, tokens
   reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes
   tg128      128 tokens after a short prompt, chapters interleaved; tok/s of each run
-  bench      bench-kernels-CHAPTER: each kernel by itself, with its traffic
+  bench      bench-kernels-CHAPTER: each kernel by itself, with its bytes
   sanitizers the small models under compute-sanitizer's memcheck, racecheck and initcheck
 
 Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).

@@ -198,7 +198,7 @@ def _launches(steps: list[Breakdown], name: str) -> str:
 
 
 def kernels(sources: Sources, chapter: str) -> str:
-    """Each kernel by itself, from its traffic function: a column for each machine and the shapes of each model."""
+    """Each kernel by itself, its bytes as its launch states them: a column for each machine and the shapes of each model."""
     slug = chapter[3:]
     bandwidth = {record["machine"]["gpu"]: record["machine"]["bandwidth_gb_per_s"] for record in sources.of(chapter)}
     columns: dict[str, dict[str, str]] = {}
