@@ -11,9 +11,6 @@ from pathlib import Path
 
 from .places import DOCS, ROOT, Project, projects
 
-# Doxygen loses a last parameter's comment where `{` stands before it: for its eyes `{` moves to the next line.
-BEFORE_THE_BODY = r"/) {  *\/\/\/</{ s/) {\( *\/\/\/<\)/)\1/; n; s/^/{/ }"
-
 
 class DocsError(Exception):
     """The site can't be built: one line that says why."""
@@ -32,8 +29,8 @@ def doxyfile(out: Path, project: Project) -> str:
         f'OUTPUT_DIRECTORY = "{out / "doxygen" / project.name}"',
         f"INPUT = {files}",
     ]
-    rename = f"; s/^namespace minfer {{/namespace {project.namespace} {{/" if project.renamed else ""
-    settings.append(f"INPUT_FILTER = \"sed -e '{BEFORE_THE_BODY}{rename}'\"")
+    rename = f" -e 's/^namespace minfer {{/namespace {project.namespace} {{/'" if project.renamed else ""
+    settings.append(f'INPUT_FILTER = "sed -f docs/doxygen.sed{rename}"')
     return "\n".join(settings) + "\n"
 
 

@@ -68,12 +68,13 @@ def test_a_kernel_must_give_each_pointer_its_shape(checkout):
     assert re.search(r"kernels\.cuh:\d+: \w+: found no shape beside \w+, expected", result.stderr), result.stderr
 
 
-def test_a_last_parameter_keeps_what_stands_behind_the_brace(checkout):
+def test_a_parameter_keeps_its_comment_behind_the_brace_and_with_a_colon(checkout):
     path = checkout / "chapters" / "00-roofline" / "stream.cu"
     assert ") {        ///< index of the first 32-bit word" in path.read_text(encoding="utf-8")
+    replace(path, "///< [n], dense", "///< [n]: dense")
     assert write_pages(checkout).returncode == 0
-    found = [path.read_text(encoding="utf-8") for path in (checkout / "out" / "doxygen" / "roofline" / "xml").glob("*.xml")]
-    assert any("<para>index of the first 32-bit word </para>" in text for text in found)
+    text = "".join(path.read_text(encoding="utf-8") for path in (checkout / "out/doxygen/roofline/xml").glob("*.xml"))
+    assert "<para>index of the first 32-bit word </para>" in text and "<para>[n]: dense </para>" in text
 
 
 def test_any_other_warning_of_doxygen_fails(checkout):
