@@ -79,7 +79,8 @@ def test_a_parameter_keeps_its_comment_behind_the_brace_and_with_a_colon(checkou
 
 def test_any_other_warning_of_doxygen_fails(checkout):
     path = checkout / "oracle" / "ops.h"
-    replace(path, "/// The shape of an attention layer.", "/// The shape of an attention layer. @nonsense")
+    comment = re.search(r"\n/// [^\n]+", path.read_text(encoding="utf-8"))[0]
+    replace(path, comment, f"{comment} @nonsense")
     result = write_pages(checkout)
     assert result.returncode == 1
     assert "oracle/ops.h" in result.stderr and "nonsense" in result.stderr
