@@ -19,11 +19,6 @@
 
 namespace minfer {
 
-/// Bytes that fill_pattern() writes.
-constexpr std::size_t fill_pattern_traffic(std::size_t n) {
-  return sizeof(uint4) * n;
-}
-
 /// words[i] = pattern_word(first + i), counted in 32-bit words.
 /// @why A buffer that was never written may be backed by no memory at all, and a sum of zeros
 ///      proves nothing: every word must be its own.
@@ -43,16 +38,11 @@ void fill_pattern(uint4* words, std::size_t n, std::size_t first, cudaStream_t s
   if (n == 0) return;
   const std::size_t ctas = (n + kStreamThreads - 1) / kStreamThreads;
   launch(fill_pattern_kernel, dim3(static_cast<unsigned>(std::min<std::size_t>(ctas, 4096))),
-         dim3(kStreamThreads), 0, stream, words, n, first);
+         kStreamThreads, 0, Traffic{n * sizeof(uint4)}, stream, words, n, first);
 }
 
 __device__ __forceinline__ std::uint32_t sum_of(uint4 v) {
   return v.x + v.y + v.z + v.w;
-}
-
-/// Bytes that stream_read() moves, the few sums left out.
-constexpr std::size_t stream_read_traffic(std::size_t n) {
-  return sizeof(uint4) * n;
 }
 
 /// sums[c] = the sum, modulo 2^32, of the 32-bit words of the tiles c, c + gridDim.x, ... of
@@ -120,8 +110,9 @@ void launch_stream_read(std::uint32_t* sums, const uint4* words, std::size_t n,
     // Static and dynamic shared memory together are what a CTA is limited to.
     shared_bytes -= kStreamThreads / 32 * sizeof(std::uint32_t);
   }
-  launch(stream_read_kernel<kInFlight>, dim3(static_cast<unsigned>(shape.ctas)),
-         dim3(kStreamThreads), shared_bytes, stream, sums, words, n);
+  const Traffic traffic = {n * sizeof(uint4)};  // the few sums left out
+  launch(stream_read_kernel<kInFlight>, dim3(static_cast<unsigned>(shape.ctas)), kStreamThreads,
+         shared_bytes, traffic, stream, sums, words, n);
 }
 
 /// Calls `use(constant)` with the number as a template argument can have it.
