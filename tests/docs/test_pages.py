@@ -52,7 +52,9 @@ def test_a_new_chapter_appears_by_itself(checkout):
     pages = checkout / "out" / "source"
     text = (pages / "chapters" / f"{added.name}.md").read_text(encoding="utf-8")
     assert "# A brand new idea" in text
-    assert f"{{chapter-diff}} {before.name} {added.name}" in text
+    diff = (pages / "chapters" / added.name / "diff.md").read_text(encoding="utf-8")
+    assert f"{{chapter-diff}} {before.name} {added.name}" in diff and f"](/chapters/{added.name}/diff.md)" in text
+    assert not (pages / "chapters" / "02-naive" / "diff.md").exists(), "the first of its engine"
     assert f"{{listing}} chapters/{added.name}/" in text
     assert f"A brand new idea <{added.name}>" in (pages / "chapters" / "index.md").read_text(encoding="utf-8")
     assert "minfer::brand_new::gemv" in (pages / "chapters" / added.name / "api.md").read_text(encoding="utf-8")
