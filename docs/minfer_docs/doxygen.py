@@ -4,6 +4,7 @@ the same names stand in all of them. The sources stay as they are."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
@@ -35,8 +36,9 @@ def doxyfile(out: Path, project: Project) -> str:
 
 
 def run(out: Path, project: Project) -> list[str]:
-    """Writes the project's XML; returns Doxygen's warnings."""
-    xml_folder(out, project).mkdir(parents=True, exist_ok=True)
+    """Writes the project's XML anew; returns Doxygen's warnings."""
+    shutil.rmtree(xml_folder(out, project), ignore_errors=True)  # what is no longer there has no XML
+    xml_folder(out, project).mkdir(parents=True)
     try:
         done = subprocess.run(["doxygen", "-"], input=doxyfile(out, project), cwd=ROOT, capture_output=True,
                               text=True, check=False)
