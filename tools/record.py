@@ -7,7 +7,7 @@ the programs and the models. `./minfer bench` is the same with building and fetc
 
 examples:
   tools/record.py --build-dir build --chapters all --model coder-0.5b=model.gguf
-  tools/record.py --build-dir build --chapters 02-07 --model 1.5b=a.gguf --model 3b=b.gguf -p 0 -d 0,1024
+  tools/record.py --build-dir build --chapters 02-07 --model 1.5b=a.gguf --model 3b=b.gguf -p 512
   tools/record.py --build-dir build --chapters 07 --model coder-0.5b=model.gguf --llama-cpp llama/build/bin \\
       --heads stock,q4_0 --fa 0,1 --commit 0123abc --out results
   tools/record.py --take results        what another machine wrote there, into the records of this checkout

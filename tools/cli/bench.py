@@ -15,10 +15,10 @@ from minfer_tools.measure import ab, options, readme, records, sitting, tables
 EXAMPLES = """\
   ./minfer bench                              the newest chapter that runs here
   ./minfer bench --chapter oracle             on the CPU
-  ./minfer bench --chapter all -p 0 -d 0,1024 --record
+  ./minfer bench --chapter all -p 512 --breakdown --record
   ./minfer bench --ab 05 06 -p 0              two chapters in turns, with the ratio's interval
   ./minfer bench -p 0 --breakdown             a step by kernel, and what is idle
-  ./minfer bench --reproduce                  the whole ladder, beside the reported figures
+  ./minfer bench --reproduce                  the whole ladder, tg128 and pp512, beside the reported figures
   ./minfer bench --chapter oracle --peer llama.cpp --heads stock,f32 --fa 0 --threads 2
 """
 
