@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
-from cli.console import DONE, FAILED, USAGE, become
+from cli.console import DONE, FAILED, become
 from minfer_tools import cache, catalogue
-from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
 DIFFERENT = 1  # the exit status of diff and its like
@@ -37,8 +36,6 @@ def list_chapters(_: argparse.Namespace) -> None:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Shows the step between two chapters; that they differ is no failure."""
-    if not arguments.rest:
-        raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
     status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
     # Of `| head -1`, whose reader has gone, there is nothing to say either.
     return DONE if status.returncode in (DIFFERENT, -signal.SIGPIPE) else status.returncode

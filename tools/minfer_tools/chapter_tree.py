@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +19,7 @@ OWN_FOLDERS = ("results", "dead-ends")
 #: Files that are compiled or that say how.
 SOURCE_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cmake")
 
-#: One algorithm whatever a person's own git settings are, so that a diff's size is one number.
-DIFF = ("diff", "--no-index", "--no-ext-diff", "--no-prefix", "--diff-algorithm=histogram")
-
 _NAME = re.compile(r"(\d\d)-[a-z0-9][a-z0-9-]*")
-_HUNK = re.compile(rb"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
 
 
 @dataclass(frozen=True, order=True)
@@ -93,34 +86,6 @@ def resolve(chapters: list[Chapter], text: str) -> Chapter:
             return chapter
     known = ", ".join(f"{c.number:02d}" for c in chapters) or "none"
     raise Failure(f"no chapter {text!r}; there are: {known}", 2)
-
-
-@contextmanager
-def comparable_copies(first: Chapter, second: Chapter, skip=lambda file: False, own: bool = False):
-    """A temporary folder in which both chapters lie side by side under their own names.
-
-    Files for which `skip` holds are left out, and without `own` what a chapter owns alone, so that any
-    diff tool run inside the folder prints short relative paths and nothing that is not to be compared.
-    """
-    with tempfile.TemporaryDirectory(prefix="minfer-diff-") as folder:
-        for chapter in (first, second):
-            target = Path(folder) / chapter.name
-            target.mkdir(exist_ok=True)
-            for file in chapter.files(own):
-                if not skip(file):
-                    (target / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(chapter.path / file, target / file)
-        yield Path(folder)
-
-
-def changed_lines(first: Chapter, second: Chapter) -> int:
-    """How many lines of source separate two chapters; a line that was rewritten counts once."""
-    def skip(file: Path) -> bool:
-        return file.name == "README.md"
-
-    with comparable_copies(first, second, skip) as folder:
-        diff = git([*DIFF, "--no-color", "-U0", "--", first.name, second.name], folder, allow=(0, 1))
-    return sum(max(int(old or 1), int(new or 1)) for old, new in _HUNK.findall(diff))
 
 
 def git(arguments: list[str], folder: Path, allow: tuple[int, ...] = (0,)) -> bytes:
