@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,15 +85,3 @@ def resolve(chapters: list[Chapter], text: str) -> Chapter:
             return chapter
     known = ", ".join(f"{c.number:02d}" for c in chapters) or "none"
     raise Failure(f"no chapter {text!r}; there are: {known}", 2)
-
-
-def git(arguments: list[str], folder: Path, allow: tuple[int, ...] = (0,)) -> bytes:
-    """What `git ARGUMENTS` prints in `folder`; an exit status outside `allow` is a Failure."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
-    except FileNotFoundError as error:
-        raise Failure("git is not installed; expected it on PATH") from error
-    if done.returncode not in allow:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise Failure(f"git {arguments[0]}: {said[-1]}")
-    return done.stdout
