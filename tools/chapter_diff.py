@@ -24,8 +24,8 @@ import tempfile
 from pathlib import Path
 
 from minfer_tools.chapter_tree import REPOSITORY, Chapter, find_chapters, resolve
-from minfer_tools.command_line import Parser
-from minfer_tools.errors import Failure, drop_output
+from minfer_tools.command_line import Parser, tool
+from minfer_tools.errors import Failure
 
 TROUBLE = 2
 
@@ -80,6 +80,7 @@ def compare(options: argparse.Namespace, words: list[str]) -> int:
     return done.returncode
 
 
+@tool("minfer diff", failed=TROUBLE)
 def main(arguments: list[str] | None = None) -> int:
     summary, _, details = __doc__.partition("\n\n")
     parser = Parser(prog="minfer diff", usage="%(prog)s [--all] [option of git diff ...] A [B] [FILE ...]", description=summary,
@@ -88,14 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="with tests, benchmarks, README.md, results/ and dead-ends/")
     parser.add_argument("--root", type=Path, default=REPOSITORY, help=argparse.SUPPRESS)
     options, words = parser.parse_known_args(arguments)
-    try:
-        return compare(options, words)
-    except Failure as failure:
-        print(f"minfer diff: {failure}", file=sys.stderr)
-    except OSError as error:
-        print(f"minfer diff: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        drop_output()
-    return TROUBLE
+    return compare(options, words)
 
 
 if __name__ == "__main__":

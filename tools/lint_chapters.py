@@ -21,8 +21,7 @@ from pathlib import Path
 import minfer_tools.lint.code_rules  # these two register their rules
 import minfer_tools.lint.tree_rules  # noqa: F401
 from minfer_tools.chapter_tree import REPOSITORY
-from minfer_tools.command_line import Parser, exit_status
-from minfer_tools.errors import Failure
+from minfer_tools.command_line import Parser, tool
 from minfer_tools.lint.rule import RULES, Finding, Project
 
 
@@ -50,6 +49,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+@tool("lint_chapters")
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if options.list:
@@ -59,15 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
     commands = options.compile_commands
     if commands is None:
         commands = [path for path in [root / "build" / "compile_commands.json"] if path.is_file()]
-    try:
-        project = Project(root, commands)
-        findings = run(project, options.rule)
-        for finding in findings:
-            path = finding.path.relative_to(root) if root in finding.path.parents else finding.path
-            print(f"{path}:{finding.line}: {finding.rule}: {finding.message}")
-    except Failure as failure:
-        print(f"lint_chapters: {failure}", file=sys.stderr)
-        return failure.status
+    project = Project(root, commands)
+    findings = run(project, options.rule)
+    for finding in findings:
+        path = finding.path.relative_to(root) if root in finding.path.parents else finding.path
+        print(f"{path}:{finding.line}: {finding.rule}: {finding.message}")
     if not commands:
         print("compile-flags: not checked, for want of compile_commands.json (see --compile-commands)")
     if not project.engines:
@@ -77,4 +73,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("lint_chapters", main))
+    sys.exit(main())

@@ -36,7 +36,7 @@ import tempfile
 from pathlib import Path
 
 from minfer_tools.chapter_tree import OWN_FOLDERS, REPOSITORY, Chapter, find_chapters, resolve
-from minfer_tools.command_line import Parser, exit_status
+from minfer_tools.command_line import Parser, tool
 from minfer_tools.errors import Failure
 from minfer_tools.whole_file import replace_text
 
@@ -290,20 +290,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
+@tool("propagate")
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    try:
-        with tempfile.TemporaryDirectory(prefix="minfer-propagate-") as folder:
-            git = Git(options.root.resolve(), Path(folder))
-            run = Run(git)
-            if options.abort:
-                print(f"put back {run.undo()} files")
-                return 0
-            return resume(git, run) if options.resume else start(options, git, run)
-    except Failure as failure:
-        print(f"propagate: {failure}", file=sys.stderr)
-        return failure.status
+    with tempfile.TemporaryDirectory(prefix="minfer-propagate-") as folder:
+        git = Git(options.root.resolve(), Path(folder))
+        run = Run(git)
+        if options.abort:
+            print(f"put back {run.undo()} files")
+            return 0
+        return resume(git, run) if options.resume else start(options, git, run)
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("propagate", main))
+    sys.exit(main())
