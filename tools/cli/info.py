@@ -30,7 +30,7 @@ def model(arguments: argparse.Namespace) -> None:
 
 def list_chapters(_: argparse.Namespace) -> None:
     for chapter in chapters.discover():
-        print(f"{chapter.folder:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
+        print(f"{chapter.name:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
               f"{', built' if (build.folder() / chapter.slug).exists() else ''}")
 
 
@@ -101,7 +101,7 @@ def stores() -> Iterator[tuple[str, str]]:
             yield "model", f"{entry.name}: {path}"
     place = next(p for p in (cache.minfer_cache(), *cache.minfer_cache().parents) if p.exists())
     yield "cache", f"{cache.minfer_cache()}, {human(shutil.disk_usage(place).free)} free"
-    built = [c.folder for c in chapters.discover() if (build.folder() / c.slug).exists()]
+    built = [c.name for c in chapters.discover() if (build.folder() / c.slug).exists()]
     yield "build", f"{build.folder()}, built: {', '.join(built) or 'nothing yet'}"
 
 

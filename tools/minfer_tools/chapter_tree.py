@@ -34,6 +34,22 @@ class Chapter:
         return self.path.name
 
     @property
+    def slug(self) -> str:
+        """"dp4a", which its program is called too."""
+        return self.name.split("-", 1)[1]
+
+    @property
+    def title(self) -> str:
+        """The README's first heading; nothing where there is none."""
+        readme = self.path / "README.md"
+        heading = re.search("^# +(.+)$", readme.read_text(encoding="utf-8"), re.MULTILINE) if readme.is_file() else None
+        return heading[1].strip() if heading else ""
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(self.path.glob("*.cu"))
+
+    @property
     def is_engine(self) -> bool:
         """Chapter 00 is a benchmark; from 01 on each is a whole engine."""
         return self.number > 0
@@ -80,8 +96,7 @@ def resolve(chapters: list[Chapter], text: str) -> Chapter:
     """The chapter that a person means by "5", "05", "05-dp4a", "dp4a" or a path to its folder."""
     wanted = Path(text).name
     for chapter in chapters:
-        slug = chapter.name.split("-", 1)[1]
-        if wanted in (chapter.name, slug) or (wanted.isdecimal() and int(wanted) == chapter.number):
+        if wanted in (chapter.name, chapter.slug) or (wanted.isdecimal() and int(wanted) == chapter.number):
             return chapter
     known = ", ".join(f"{c.number:02d}" for c in chapters) or "none"
     raise Failure(f"no chapter {text!r}; there are: {known}", 2)
