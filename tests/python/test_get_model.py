@@ -238,6 +238,14 @@ def test_the_hash_comes_from_the_hub_and_is_kept(place, content):
     assert status == 0 and json.loads(out[0])["sha256"] == record["sha256"]
 
 
+def test_a_hash_that_models_json_knows_has_to_be_the_hub_s(place):
+    document = json.loads(place.list.read_text())
+    document["models"][0]["sha256"] = "ef" * 32
+    place.list.write_text(json.dumps(document))
+    assert f"the hub has SHA-256 {place.hub.announced}, models.json {'ef' * 32}" in place.fails("first")
+    assert place.hub.fetches() == []
+
+
 def test_a_wrong_hash_removes_the_file(place):
     place.hub.sha256 = "ab" * 32
     message = place.fails("first")
@@ -289,7 +297,8 @@ def test_gives_up_and_goes_on_in_another_call(place, content):
 def test_nothing_is_kept_where_nothing_came(place, monkeypatch):
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)
     place.hub.cut_after, place.hub.cuts = 0, 100
-    assert "peer closed connection" in place.fails("first")
+    message = place.fails("first")
+    assert "127.0.0.1:" in message and ": the connection was cut: " in message
     assert _left(place) == []
 
 
@@ -344,6 +353,12 @@ def test_the_token_goes_to_the_hub_alone(place):
         (request.server, request.headers.get("Authorization")) for request in place.hub.requests
     }
     assert tokens == {("hub", "Bearer secret"), ("cdn", None)}
+
+
+def test_a_token_that_cannot_be_sent_is_one_line(place):
+    place.setenv("HF_TOKEN", "tök en")
+    assert "can't be reached" in place.fails("first")
+    assert place.hub.requests == []
 
 
 def test_a_gated_model_says_what_to_do(place):

@@ -54,8 +54,10 @@ def _one_line(url: str):
         raise Unreachable(f"HF_HUB_OFFLINE forbids fetching {url}") from None
     except HfHubHTTPError as error:
         raise _refusal(error.response, url) from None
+    except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
+        raise Unreachable(f"{_host(url)}: the connection was cut: {error}") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        raise Unreachable(f"{_host(url)} can't be reached: {error or type(error).__name__}") from None
+        raise Unreachable(f"{_host(url)} can't be reached: {str(error) or type(error).__name__}") from None
 
 
 def _refusal(response: httpx2.Response, url: str) -> Failure:
