@@ -268,16 +268,16 @@ def test_a_file_that_was_only_touched_is_not_fetched_again(place):
     assert len(place.hub.fetches()) == 1
 
 
-# What of a connection that is cut had come in whole pieces of this size is kept.
-PIECE = constants.DOWNLOAD_CHUNK_SIZE
+# Of 300,000 bytes of a connection that is cut, those are kept that came in whole pieces.
+KEPT = 4 * constants.DOWNLOAD_CHUNK_SIZE
 
 
 def test_goes_on_after_a_cut(place, content):
     place.hub.cut_after, place.hub.cuts = 300_000, 2
     path, _ = place.succeeds("first")
-    assert path.read_bytes() == content and PIECE == 262_144
+    assert path.read_bytes() == content and KEPT == 262_144
     ranges = [request.headers.get("Range") for request in place.hub.fetches()]
-    assert ranges == [None, f"bytes={PIECE}-", f"bytes={2 * PIECE}-"]
+    assert ranges == [None, f"bytes={KEPT}-", f"bytes={2 * KEPT}-"]
 
 
 def test_gives_up_and_goes_on_in_another_call(place, content):
@@ -290,7 +290,7 @@ def test_gives_up_and_goes_on_in_another_call(place, content):
     place.hub.answers = None
     path, messages = place.succeeds("first")
     assert messages[0] == "going on after 262.1 kB of 895.0 kB"
-    assert place.hub.fetches()[-1].headers["Range"] == f"bytes={PIECE}-"
+    assert place.hub.fetches()[-1].headers["Range"] == f"bytes={KEPT}-"
     assert path.read_bytes() == content
 
 
@@ -436,12 +436,12 @@ def test_more_bytes_than_announced(place, content):
 
 def test_an_endpoint_that_is_no_address_is_refused(place):
     place.setenv("HF_ENDPOINT", "ftp://example.org")
-    assert "example.org can't be reached: Request URL has an unsupported protocol 'ftp://'" in place.fails("first")
+    assert "HF_ENDPOINT is 'ftp://example.org'" in place.fails("first", status=2)
 
 
 def test_a_hub_that_is_not_there(place):
     place.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert place.fails("first") == "get_model: 127.0.0.1:9 can't be reached: [Errno 111] Connection refused"
+    assert place.fails("first") == "get_model: 127.0.0.1:9 can't be reached: Connection refused"
 
 
 def test_a_proxy_is_used(place):
@@ -577,7 +577,7 @@ def test_without_the_hub_the_default_is_the_second(place):
     path, messages = place.succeeds("--default")
     assert path == place.models / "second.gguf"
     assert (
-        messages[0] == "first can't be fetched (127.0.0.1:9 can't be reached: [Errno 111] Connection refused);"
+        messages[0] == "first can't be fetched (127.0.0.1:9 can't be reached: Connection refused);"
         " taking second instead"
     )
     assert place.succeeds("--default") == (

@@ -31,7 +31,7 @@ from .progress import Reporter, human
 
 PROBE_SECONDS = 4.0
 
-constants.DOWNLOAD_CHUNK_SIZE = 1 << 18  # an interruption loses at most this
+constants.DOWNLOAD_CHUNK_SIZE = 1 << 16  # an interruption loses at most this
 logging.set_verbosity_error()
 
 
@@ -42,6 +42,8 @@ class Unreachable(Failure):
 def _url(models: Catalogue, model: Model, revision: str | None = None) -> str:
     assert isinstance(model.source, HubSource)
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or models.hub
+    if not endpoint.startswith(("http://", "https://")):
+        raise Failure(f"HF_ENDPOINT is {endpoint!r}, expected an http or https address", 2)
     return hf_hub_url(model.source.repository, model.file, revision=revision or model.revision, endpoint=endpoint)
 
 
@@ -57,7 +59,8 @@ def _one_line(url: str):
     except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
         raise Unreachable(f"{_host(url)}: the connection was cut: {error}") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        raise Unreachable(f"{_host(url)} can't be reached: {str(error) or type(error).__name__}") from None
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+        raise Unreachable(f"{_host(url)} can't be reached: {reason}") from None
 
 
 def _refusal(response: httpx2.Response, url: str) -> Failure:
