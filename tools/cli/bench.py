@@ -58,11 +58,11 @@ def selected(arguments: argparse.Namespace) -> str:
 
 def prepare(subjects: list[sitting.Subject], install: bool) -> None:
     """Builds the subjects' programs, and chapter 00's where a GPU is measured."""
-    known = {chapter.folder: chapter for chapter in chapters.discover()}
+    known = {chapter.name: chapter for chapter in chapters.discover()}
     on_gpu = [known[subject.chapter] for subject in subjects if subject.on_gpu]
     obstacle = run.gpu_obstacle(on_gpu[0]) if on_gpu else None
     if obstacle:
-        raise Failure(f"{obstacle}: {on_gpu[0].folder} can't be measured", SKIPPED)
+        raise Failure(f"{obstacle}: {on_gpu[0].name} can't be measured", SKIPPED)
     installed = system.ensure(system.BUILD_NEEDS, build.log_dir(), install)
     place = build.Build(build.folder(), build.default_options(gpu.find() if on_gpu else None))
     place.configure(again=installed)
