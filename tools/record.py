@@ -7,7 +7,7 @@ the programs and the models. `./minfer bench` is the same with building and fetc
 
 examples:
   tools/record.py --build-dir build --chapters all --model coder-0.5b=model.gguf
-  tools/record.py --build-dir build --chapters 02-07 --model 1.5b=a.gguf --model 3b=b.gguf -p 0 -d 0,1024
+  tools/record.py --build-dir build --chapters 02-07 --model 1.5b=a.gguf --model 3b=b.gguf -p 512
   tools/record.py --build-dir build --chapters 07 --model coder-0.5b=model.gguf --llama-cpp llama/build/bin \\
       --heads stock,q4_0 --fa 0,1 --commit 0123abc --out results
   tools/record.py --take results        what another machine wrote there, into the records of this checkout
@@ -19,7 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from minfer_tools.command_line import Parser, exit_status
+from minfer_tools.command_line import Parser, tool
 from minfer_tools.errors import Failure
 from minfer_tools.measure import records, sitting, tables
 from minfer_tools.measure.options import USAGE, add_tests, measure, named_model, select
@@ -55,30 +55,22 @@ def take(source: Path, out: Path) -> None:
         progress(f"wrote {records.write(out, record)}")
 
 
-def main(words: list[str] | None = None) -> int:
+@tool("record.py", interrupted="interrupted; nothing was recorded")
+def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
-    try:
-        if arguments.take:
-            take(arguments.take, arguments.out)
-            return 0
-        models = arguments.model
-        if arguments.name:
-            if len(models) != 1:
-                raise Failure("--name: names one model; give several as --model NAME=PATH", USAGE)
-            models = [sitting.NamedModel(arguments.name, models[0].path)]
-        subjects = select(arguments.chapters, arguments.build_dir)
-        measured = measure(subjects, models, arguments, arguments.build_dir)
-        for record in measured:
-            progress(f"wrote {records.write(arguments.out, record)}")
-    except Failure as failure:
-        print(f"record.py: {failure}", file=sys.stderr)
-        return failure.status
-    except KeyboardInterrupt:
-        print("record.py: interrupted; nothing was recorded", file=sys.stderr)
-        return 130
+    if arguments.take:
+        return take(arguments.take, arguments.out)
+    models = arguments.model
+    if arguments.name:
+        if len(models) != 1:
+            raise Failure("--name: names one model; give several as --model NAME=PATH", USAGE)
+        models = [sitting.NamedModel(arguments.name, models[0].path)]
+    subjects = select(arguments.chapters, arguments.build_dir)
+    measured = measure(subjects, models, arguments, arguments.build_dir)
+    for record in measured:
+        progress(f"wrote {records.write(arguments.out, record)}")
     print(tables.sitting_table(measured), end="")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("record.py", main))
+    sys.exit(main())

@@ -16,13 +16,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from minfer_tools.command_line import Parser, exit_status
-from minfer_tools.errors import Failure
+from minfer_tools.command_line import Parser, tool
 from minfer_tools.measure import plot, readme
 from minfer_tools.measure.records import ROOT
 from minfer_tools.whole_file import replace_text
 
 
+@tool("render_tables.py")
 def main(words: list[str] | None = None) -> int:
     summary, _, details = __doc__.partition("\n\n")
     parser = Parser(prog="render_tables.py", description=summary, epilog=details)
@@ -31,23 +31,19 @@ def main(words: list[str] | None = None) -> int:
                         help="draw the ladders as well, as SVG and PNG (default: docs/figures; needs matplotlib)")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
-    try:
-        changed = readme.changes(arguments.root)
-        for path, text in changed:
-            name = path.relative_to(arguments.root)
-            if arguments.check:
-                print(f"{name}: its tables are not what the records say: run tools/render_tables.py")
-            else:
-                replace_text(path, text)
-                print(f"wrote {name}")
-        if arguments.plot and not arguments.check:
-            for path in plot.draw_all(readme.Sources.load(arguments.root), arguments.plot):
-                print(f"wrote {path}")
-    except Failure as failure:
-        print(f"render_tables.py: {failure}", file=sys.stderr)
-        return failure.status
+    changed = readme.changes(arguments.root)
+    for path, text in changed:
+        name = path.relative_to(arguments.root)
+        if arguments.check:
+            print(f"{name}: its tables are not what the records say: run tools/render_tables.py")
+        else:
+            replace_text(path, text)
+            print(f"wrote {name}")
+    if arguments.plot and not arguments.check:
+        for path in plot.draw_all(readme.Sources.load(arguments.root), arguments.plot):
+            print(f"wrote {path}")
     return 1 if arguments.check and changed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("render_tables.py", main))
+    sys.exit(main())

@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-from minfer_tools.command_line import Parser, exit_status
+from minfer_tools.command_line import Parser, tool
 from minfer_tools.errors import Failure
 from minfer_tools.measure import tables
 from minfer_tools.measure.records import CHAPTERS, ROOT
@@ -61,6 +61,7 @@ def generate(arguments: argparse.Namespace, chapter: str, prompt: str, spec: int
     return done.stdout.strip(), decode_speed(done.stderr)
 
 
+@tool("specbench")
 def main(words: list[str] | None = None) -> int:
     summary, _, details = __doc__.partition("\n\n")
     parser = Parser(prog="specbench", description=summary, epilog=details)
@@ -75,18 +76,14 @@ def main(words: list[str] | None = None) -> int:
               file=sys.stderr)
         return SKIPPED
     rows, same = [], True
-    try:
-        for name, prompt in PROMPTS.items():
-            (plain, slow), (drafted, fast) = (generate(arguments, chapter, prompt, spec) for spec in (0, 1))
-            same &= plain == drafted
-            rows.append([name, "yes" if plain == drafted else "NO", str(len(plain.split())), tables.speed(slow),
-                         tables.speed(fast), f"{fast / slow:.2f}"])
-    except Failure as failure:
-        print(f"specbench: {failure}", file=sys.stderr)
-        return failure.status
+    for name, prompt in PROMPTS.items():
+        (plain, slow), (drafted, fast) = (generate(arguments, chapter, prompt, spec) for spec in (0, 1))
+        same &= plain == drafted
+        rows.append([name, "yes" if plain == drafted else "NO", str(len(plain.split())), tables.speed(slow),
+                     tables.speed(fast), f"{fast / slow:.2f}"])
     print(tables.markdown(["prompt", "same output", "tokens", "plain, tok/s", "SPEC=1, tok/s", "ratio"], rows, left=2), end="")
     return 0 if same else 1
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("specbench", main))
+    sys.exit(main())

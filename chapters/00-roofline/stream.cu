@@ -19,21 +19,13 @@
 
 namespace minfer {
 
-/// Bytes that fill_pattern() writes.
-constexpr std::size_t fill_pattern_traffic(std::size_t n) {
-  return sizeof(uint4) * n;
-}
-
 /// words[i] = pattern_word(first + i), counted in 32-bit words.
-/// @param[out] words  [n] uint4, dense
-/// @param[in]  n      how many
-/// @param[in]  first  index of the first 32-bit word
-/// @launch{grid any\, block 256}
-/// @traffic{16*n written}
-/// @why{A buffer that was never written may be backed by no memory at all\, and a sum of zeros
-///      proves nothing: every word must be its own.}
+/// @why A buffer that was never written may be backed by no memory at all, and a sum of zeros
+///      proves nothing: every word must be its own.
 __global__ void __launch_bounds__(kStreamThreads)
-    fill_pattern_kernel(uint4* __restrict__ words, std::size_t n, std::size_t first) {
+    fill_pattern_kernel(uint4* __restrict__ words,  ///< out [n], dense
+                        std::size_t n,              //
+                        std::size_t first) {        ///< index of the first 32-bit word
   const std::size_t step = std::size_t{gridDim.x} * kStreamThreads;
   for (std::size_t i = std::size_t{blockIdx.x} * kStreamThreads + threadIdx.x; i < n; i += step) {
     const std::size_t index = first + 4 * i;
@@ -46,36 +38,27 @@ void fill_pattern(uint4* words, std::size_t n, std::size_t first, cudaStream_t s
   if (n == 0) return;
   const std::size_t ctas = (n + kStreamThreads - 1) / kStreamThreads;
   launch(fill_pattern_kernel, dim3(static_cast<unsigned>(std::min<std::size_t>(ctas, 4096))),
-         dim3(kStreamThreads), 0, stream, words, n, first);
+         kStreamThreads, 0, Traffic{n * sizeof(uint4)}, stream, words, n, first);
 }
 
 __device__ __forceinline__ std::uint32_t sum_of(uint4 v) {
   return v.x + v.y + v.z + v.w;
 }
 
-/// Bytes that stream_read() moves, the few sums left out.
-constexpr std::size_t stream_read_traffic(std::size_t n) {
-  return sizeof(uint4) * n;
-}
-
 /// sums[c] = the sum, modulo 2^32, of the 32-bit words of the tiles c, c + gridDim.x, ... of
 /// `words`; a tile is kInFlight * 256 words of 16 bytes, the last one may be shorter.
-/// @param[out] sums   [gridDim.x] u32
-/// @param[in]  words  [n] uint4, dense
-/// @param[in]  n      how many
-/// @launch{grid any\, block 256}
-/// @traffic{16*n read\, 4*gridDim.x written}
-/// @why{Memory has a latency of some 500 ns\, and gives its bandwidth only if bandwidth times
-///      latency bytes are asked for at any moment: about 50 KB on an Orin\, 2.3 MB on an H200.
+/// @why Memory has a latency of some 500 ns, and gives its bandwidth only if bandwidth times
+///      latency bytes are asked for at any moment: about 50 KB on an Orin, 2.3 MB on an H200.
 ///      A thread that uses each load before it issues the next has 16 bytes under way. Here it
 ///      keeps a ring of kInFlight loads and asks for the next tile's word as soon as it has used
 ///      one. A ring because its words live from one round to the next: with a plain batch per round
-///      the compiler interleaved loads and uses\, and of 16 loads written 6 were under way. The sum
-///      keeps the loads from being dropped\, and proves that every word was read once.}
+///      the compiler interleaved loads and uses, and of 16 loads written 6 were under way. The sum
+///      keeps the loads from being dropped, and proves that every word was read once.
 template <int kInFlight>
 __global__ void __launch_bounds__(kStreamThreads)
-    stream_read_kernel(std::uint32_t* __restrict__ sums, const uint4* __restrict__ words,
-                       std::size_t n) {
+    stream_read_kernel(std::uint32_t* __restrict__ sums,  ///< out [gridDim.x]
+                       const uint4* __restrict__ words,   ///< [n], dense
+                       std::size_t n) {                   //
   constexpr std::size_t kTile = std::size_t{kInFlight} * kStreamThreads;
   const std::size_t tiles = n / kTile;
   std::uint32_t sum = 0;
@@ -127,8 +110,9 @@ void launch_stream_read(std::uint32_t* sums, const uint4* words, std::size_t n,
     // Static and dynamic shared memory together are what a CTA is limited to.
     shared_bytes -= kStreamThreads / 32 * sizeof(std::uint32_t);
   }
-  launch(stream_read_kernel<kInFlight>, dim3(static_cast<unsigned>(shape.ctas)),
-         dim3(kStreamThreads), shared_bytes, stream, sums, words, n);
+  const Traffic traffic = {n * sizeof(uint4)};  // the few sums left out
+  launch(stream_read_kernel<kInFlight>, dim3(static_cast<unsigned>(shape.ctas)), kStreamThreads,
+         shared_bytes, traffic, stream, sums, words, n);
 }
 
 /// Calls `use(constant)` with the number as a template argument can have it.

@@ -66,7 +66,7 @@ using Probe = std::function<bool(const Intermediate&)>;
 struct KernelCost {
   std::string kernel;          ///< "rmsnorm", "gemv<Q4_0>"
   std::uint32_t launches = 0;  ///< a step
-  std::uint64_t bytes = 0;     ///< what they move at least: the kernel's traffic function
+  std::uint64_t bytes = 0;     ///< what they move at least, as they state it
   /// Microseconds of all its launches, a value a pass; each from the event before it to its own.
   std::vector<double> us;
 };

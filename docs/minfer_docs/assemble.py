@@ -64,13 +64,20 @@ def chapter_pages(out: Path) -> dict[str, str]:
     chapters = places.chapters()
     pages = {}
     for before, chapter in zip([None, *chapters], chapters):
-        engine_before = before if before is not None and before.is_engine and chapter.is_engine else None
-        pages[f"chapters/{chapter.name}.md"] = chapter_page.Page(out, chapter, engine_before).render()
+        page = chapter_page.Page(out, chapter, before if before is not None and continues(before, chapter) else None)
+        pages[f"chapters/{chapter.name}.md"] = page.render()
         pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
+        if page.before is not None:
+            pages[f"chapters/{chapter.name}/diff.md"] = page.diff()
     entries = [f"{c.number:02d} {chapter_page.title_of(c)} <{c.name}>" for c in chapters]
     pages["chapters/index.md"] = ("---\nhide-toc: true\n---\n\n# The chapters\n\n```{chapter-list}\n```\n"
                                   + toctree(entries, hidden=True))
     return pages
+
+
+def continues(before: places.Chapter, chapter: places.Chapter) -> bool:
+    """Whether a chapter changes the engine of the one before it; the first of an engine has nothing to be compared with."""
+    return all((c.path / "engine.cu").exists() for c in (before, chapter))
 
 
 def toctree(entries: list[str], hidden: bool = False) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A chapter's page out of its README: the same text, with code beside the walk-through, the diff from the
-chapter before, a plot, links to the API and to the sources. Nothing here knows any chapter by name."""
+"""A chapter's page out of its README: the same text, with code beside the walk-through, a plot, links to the API, to
+the diff from the chapter before and to the sources. Nothing here knows any chapter by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_LISTING = 64
 DIRECTIVES = {"class": "doxygenclass", "struct": "doxygenstruct", "union": "doxygenunion", "function": "doxygenfunction",
               "variable": "doxygenvariable", "enum": "doxygenenum", "typedef": "doxygentypedef", "define": "doxygendefine"}
 # What is mentioned in passing far more often than it is spoken of.
-DULL = re.compile(r"launch_\w+|\w+_traffic|engine_info|make_engine|main")
+DULL = re.compile(r"launch_\w+|engine_info|make_engine|main")
 
 
 @dataclass
@@ -95,10 +95,7 @@ class Page:
         sections = self._sections()
         parts = [self._head(), *sections.pop(0).blocks, self._contents([s.title for s in sections])]
         last_walk = len(parts)
-        diff_at = next((s for s in sections if s.title.startswith(("Numerics", "Results"))), None)
         for section in sections:
-            if section is diff_at and self.before is not None:
-                parts.append(self._diff())
             parts.append(self._section(section))
             if section.title.lower().startswith("walk-through"):
                 last_walk = len(parts)
@@ -128,10 +125,10 @@ class Page:
 
     def _contents(self, titles: list[str]) -> str:
         """The page's sections, in a line: the place of the usual column is the code's here."""
-        diff = ["The diff"] if self.before is not None else []
-        at = next((i for i, title in enumerate(titles) if title.startswith(("Numerics", "Results"))), len(titles))
-        shown = [*titles[:at], *diff, *titles[at:], "Reference"]
-        return ":::{container} chapter-nav\n" + "\n".join(f"- [{title}](#{anchor(title)})" for title in shown) + "\n:::"
+        shown = [f"- [{title}](#{anchor(title)})" for title in [*titles, "Reference"]]
+        if self.before is not None:
+            shown.append(f"- [The diff]({self.diff_page})")
+        return ":::{container} chapter-nav\n" + "\n".join(shown) + "\n:::"
 
     def _drawings_of(self, walk_through: Section) -> list[str]:
         """A walk-through has the chapter's picture of its place, the last one all that are left."""
@@ -222,10 +219,17 @@ class Page:
 
     # --- What is added -----------------------------------------------------------------------------------
 
-    def _diff(self) -> str:
-        return (f"## The diff\n\nAll that changed from [{title_of(self.before)}](/chapters/{self.before.name}.md), "
-                f"but for the README. In a terminal: `./minfer diff {self.before.number:02d} {self.chapter.number:02d}`.\n\n"
-                f"```{{chapter-diff}} {self.before.name} {self.chapter.name}\n```")
+    @property
+    def diff_page(self) -> str:
+        return f"/chapters/{self.chapter.name}/diff.md"
+
+    def diff(self) -> str:
+        """A page of its own: what changed from the chapter before."""
+        before, after = (f"[{title_of(c)}](/chapters/{c.name}.md)" for c in (self.before, self.chapter))
+        return (f"---\norphan: true\nhide-toc: true\n---\n\n# {self.title}: the diff\n\n"
+                f"All that changed from {before} to {after}, but for the README. In a terminal: "
+                f"`./minfer diff {self.before.number:02d} {self.chapter.number:02d}`.\n\n"
+                f"```{{chapter-diff}} {self.before.name} {self.chapter.name}\n```\n")
 
     def _solutions(self) -> list[str]:
         """Folded; where there are any."""
@@ -240,8 +244,9 @@ class Page:
                                                 for p in (self.chapter.path / "dead-ends").glob("*.patch"))]
         links = ", ".join(f"[`{path}`](/source/chapters/{self.chapter.name}/{path}.md)" for path in listed
                           if has_source_page(self.chapter.path / path))
+        diff = "" if self.before is None else f" [All that changed]({self.diff_page}) from the chapter before."
         return (f"## Reference\n\n[Every kernel and class of this chapter](/chapters/{self.chapter.name}/api.md), "
-                f"from the comments in its sources.\n\nThe sources whole: {links}.")
+                f"from the comments in its sources.{diff}\n\nThe sources whole: {links}.")
 
     # --- Links -----------------------------------------------------------------------------------------------
 

@@ -4,17 +4,13 @@ the same names stand in all of them. The sources stay as they are."""
 
 from __future__ import annotations
 
-import re
+import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .places import DOCS, ROOT, Project, projects
-
-# Doxygen wants every parameter of every commented function described. The project asks that of kernels
-# alone: elsewhere a name and a shape in the comment say as much. Return values are part of the formula.
-PARAMETERS = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+): warning: (?:The following parameters? of|return type of member) "
-                        r"(?P<function>[^\n]+?) (?:is|are) not documented.*(?:\n  parameter [^\n]*)*", re.M)
 
 
 class DocsError(Exception):
@@ -34,36 +30,45 @@ def doxyfile(out: Path, project: Project) -> str:
         f'OUTPUT_DIRECTORY = "{out / "doxygen" / project.name}"',
         f"INPUT = {files}",
     ]
-    if project.renamed:
-        settings.append(f"INPUT_FILTER = \"sed -e 's/^namespace minfer {{/namespace {project.namespace} {{/'\"")
+    rename = f" -e 's/^namespace minfer {{/namespace {project.namespace} {{/'" if project.renamed else ""
+    settings.append(f'INPUT_FILTER = "sed -f docs/doxygen.sed{rename}"')
     return "\n".join(settings) + "\n"
 
 
 def run(out: Path, project: Project) -> list[str]:
-    """Writes the project's XML; returns Doxygen's warnings."""
-    xml_folder(out, project).mkdir(parents=True, exist_ok=True)
+    """Writes the project's XML anew; returns Doxygen's warnings."""
+    shutil.rmtree(xml_folder(out, project), ignore_errors=True)  # what is no longer there has no XML
+    xml_folder(out, project).mkdir(parents=True)
     try:
         done = subprocess.run(["doxygen", "-"], input=doxyfile(out, project), cwd=ROOT, capture_output=True,
                               text=True, check=False)
     except FileNotFoundError:
-        raise DocsError("doxygen is not installed (1.9.2 or newer)") from None
+        raise DocsError("doxygen is not installed (1.9.4 or newer)") from None
     text = (done.stderr + done.stdout).replace(f"{ROOT}/", "")
-    warnings = [line for line in text_without_allowed(text).splitlines() if line.strip()]
-    if done.returncode and not warnings:
-        warnings.append(f"doxygen ended with status {done.returncode}")
-    return warnings
+    warnings = [line for line in text.splitlines() if line.strip()]
+    if done.returncode:
+        return warnings or [f"doxygen ended with status {done.returncode}"]
+    return [*warnings, *undescribed_pointers(out, project)]
 
 
-def text_without_allowed(text: str) -> str:
-    """Warnings about undescribed parameters are kept where the function is a kernel."""
-    return PARAMETERS.sub(lambda match: match[0] if is_kernel(match["file"], int(match["line"])) else "", text)
+def undescribed_pointers(out: Path, project: Project) -> list[str]:
+    """A kernel's pointers each have a comment beside them, with the shape of what they point to."""
+    found = []
+    for path in sorted(xml_folder(out, project).glob("*.xml")):
+        for member in ET.parse(path).getroot().iter("memberdef"):
+            if "__global__" not in text_of(member, "type"):
+                continue
+            place = member.find("location")
+            found += [f"{place.get('file')}:{place.get('line')}: {member.findtext('name')}: found no shape beside "
+                      f"{parameter.findtext('declname')}, expected a comment such as ///< [M, K]"
+                      for parameter in member.iter("param")
+                      if "*" in text_of(parameter, "type") and "[" not in text_of(parameter, "briefdescription")]
+    return list(dict.fromkeys(found))  # a file's symbols stand in its own XML and in their namespace's
 
 
-def is_kernel(file: str, line: int) -> bool:
-    """Whether the function that the comment around `line` describes is one."""
-    below = (ROOT / file).read_text(encoding="utf-8").splitlines()[line - 1:]
-    code = [text for text in below if not text.lstrip().startswith(("///", "template"))]
-    return bool(code) and code[0].startswith("__global__")
+def text_of(node: ET.Element, tag: str) -> str:
+    child = node.find(tag)
+    return "" if child is None else "".join(child.itertext())
 
 
 def run_all(out: Path) -> None:

@@ -128,7 +128,7 @@ def ladder_painter(results: list[Result], title: str, highlight: str | None, is_
             level(axes, max(peers), f"llama.cpp at its best {number(max(peers))}", 0, theme.peer, "--")
         if roofline:
             level(axes, roofline, f"roofline {number(roofline)}", 1, theme.limit, ":")
-        axes.set_xlabel("tokens per second" + ("" if is_narrow else ", and the share of the roofline"))
+        axes.set_xlabel("tokens per second" + (", and the share of the roofline" if roofline and not is_narrow else ""))
         heading(figure, title, is_narrow)
 
     return paint

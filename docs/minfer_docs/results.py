@@ -69,14 +69,22 @@ class Results(FromRecords):
 def chapter_table(data: readme.Sources, chapter: str) -> str:
     """Measured rows first; what the specification reports stands apart, below."""
     measured = tables.all_results(data.of(chapter))
-    rows = [[r.record["machine"]["name"], engine(r), r.test.name, tables.speed(r.speed), readme.spread(r),
-             tables.number(r.gb_per_s), tables.percent(r.share), readme.agreement(r)] for r in measured]
-    header = ["machine", "model", "test", "tok/s", "slowest to fastest", "GB/s", "of the roofline", "tokens as llama.cpp's"]
+    rows = []
+    for r, is_timed in readme.with_prompts(measured):
+        test = r.test.name if is_timed else readme.PROMPT_TEST
+        figures = ([readme.spread(r), tables.number(r.gb_per_s), tables.percent(r.share), readme.agreement(r)] if is_timed
+                   else [""] * 4)
+        rows.append([r.record["machine"]["name"], engine(r), test, tables.speed(r.speed) if is_timed else "not yet measured",
+                     readme.best_of_peer(data, r, test), *figures])
+    header = ["machine", "model", "test", "tok/s", "llama.cpp, its best", "slowest to fastest", "GB/s", "of the roofline",
+              "tokens as llama.cpp's"]
     parts = [tables.markdown(header, rows, left=3)] if rows else [
         f"**Not yet measured.** `./minfer bench --chapter {'oracle' if chapter.startswith('01-') else chapter[:2]} --record` "
         "measures it and writes the record that this table is made from.\n"]
     if measured:
         parts.append(origins(measured))
+    if len(rows) > len(measured):
+        parts.append(f"`{readme.prompt_command(chapter)}` measures what is not.\n")
     reported = data.reported
     if chapter in reported["chapters"]:
         parts.append(f"Reported for comparison, not measured by this project: **{reported['chapters'][chapter]} tok/s** on a "
@@ -139,15 +147,16 @@ class Step(FromRecords):
 
 
 class Ladder(FromRecords):
-    """{ladder}: every chapter's decode speed, a plot for each machine and model; with :chapter:, one plot
-    with that chapter marked."""
+    """{ladder}: every chapter's decode speed, or with :test: pp512 its prompts', a plot for each machine and model;
+    with :chapter:, one plot with that chapter marked."""
 
-    option_spec = {"chapter": directives.unchanged, "model": directives.unchanged}
+    option_spec = {"chapter": directives.unchanged, "model": directives.unchanged,
+                   "test": lambda text: directives.choice(text, readme.LADDER_TESTS)}
 
     def run(self) -> list[nodes.Node]:
         self.note_records()
-        chapter = self.options.get("chapter")
-        found = {key: results for key, results in ladders(sources()).items()
+        chapter, test = self.options.get("chapter"), self.options.get("test", readme.LADDER_TEST)
+        found = {key: results for key, results in ladders(sources(), test).items()
                  if key[1].startswith(self.options.get("model", ""))}
         if chapter:
             found = {key: results for key, results in found.items()
@@ -155,20 +164,21 @@ class Ladder(FromRecords):
             found = dict(sorted(found.items(), key=lambda item: not item[0][1].startswith("1.5b"))[:1])
         drawn = []
         for (machine, model), results in found.items():
-            title = f"{results[0].record['machine']['name']}, {model}, {readme.LADDER_TEST}"
-            caption = "Decoding speed of every chapter" + (", this one marked." if chapter else ".")
+            title = f"{results[0].record['machine']['name']}, {model}, {test}"
+            what = "Decoding speed" if test == readme.LADDER_TEST else "Speed of a prompt of 512 tokens"
+            caption = f"{what} of every chapter" + (", this one marked." if chapter else ".")
             if not drawn:
                 caption += " Drawn from the records in chapters/*/results when the site was built."
-            drawn += self.picture(f"ladder-{machine}-{model}{'-' + chapter if chapter else ''}",
+            drawn += self.picture(f"{readme.picture(machine, test)}-{model}{'-' + chapter if chapter else ''}",
                                   plots.ladder(results, title, chapter), plots.ladder_text(results), caption)
         if not drawn and not chapter:
             drawn = self.parse("**Not yet measured** on any machine: `./minfer bench --reproduce` does it.")
         return drawn
 
 
-def ladders(data: readme.Sources) -> dict[tuple[str, str], list[Result]]:
+def ladders(data: readme.Sources, test: str = readme.LADDER_TEST) -> dict[tuple[str, str], list[Result]]:
     found: dict[tuple[str, str], list[Result]] = {}
-    for result in readme.ladder_results(data):
+    for result in readme.ladder_results(data, test):
         found.setdefault((result.record["machine"]["id"], result.run["model"]["name"]), []).append(result)
     return {key: results for key, results in sorted(found.items())
             if any(r.run["engine"] != "llama.cpp" for r in results)}

@@ -13,10 +13,11 @@ Models, by file name: tiny-a .. tiny-e (tools/make_model --preset), coder-0.5b a
 weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
 
   kernels    test-kernels-CHAPTER: every kernel against the oracle
-  small      the small models: committed hashes, tokens
-  reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes
-  tg128      128 tokens after a short prompt, chapters interleaved; tok/s of each run
-  bench      bench-kernels-CHAPTER: each kernel by itself, with its traffic
+  small      the small models: committed hashes, tokens, the same logits in steps of 1, 2, 3 and 8 tokens
+  reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes, which
+             are to be the same token by token
+  tg128      a prompt of 512 tokens (pp512) and 128 tokens decoded, chapters interleaved; tok/s of each run
+  bench      bench-kernels-CHAPTER: each kernel by itself, with its bytes
   sanitizers the small models under compute-sanitizer's memcheck, racecheck and initcheck
 
 Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).
@@ -27,7 +28,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -59,7 +59,6 @@ BENCH_POSITION = 128
 #: reference's own margin is at most this, in at most 2 % of the predictions, and not in a first run of 20.
 NEAR_TIE, LEAST_AGREEMENT, FIRST = 0.25, 0.98, 20
 EXACT = ("naive", "warp-gemv", "cuda-graph")
-SHORT_PROMPT = [40, 1079, 264, 1273, 315, 4378, 13]
 
 
 class Check:
@@ -150,6 +149,10 @@ class Check:
             prompt, answer, margins = case["prompt_ids"], case["f32"]["ids"], case["f32"]["top2_margin"]
             forced = whole_model.force(program, model, prompt + answer[:-1], len(prompt))
             hashes.append(forced.hash)
+            by_ones = whole_model.force(program, model, prompt + answer[:-1], len(prompt), TCHUNK="1").hash
+            if by_ones != forced.hash:
+                self.problem(f"{model.stem}, {program.name}, case {number}: logits hash {forced.hash}, one token a step "
+                             f"{by_ones}")
             predictions += len(answer)
             for i, (found, margin) in enumerate(forced.predictions.values()):
                 if found != answer[i]:
@@ -184,20 +187,22 @@ class Check:
         self.say(f"{name}: {chapter} with {entry['environment']} compared with {entry['as']}")
 
     def tg128(self) -> dict:
-        """Chapters take turns, so that what drifts drifts for all of them."""
+        """Prompts too. Chapters take turns, so that what drifts drifts for all of them."""
         result: dict = {}
         for name in TIMED:
             model = self.model(name)
             if model is None:
                 continue
-            samples: dict[str, list[float]] = {}
+            samples: dict[str, dict[str, list[float]]] = {}
             for _ in range(self.rounds):
                 for chapter in self.chapters:
                     program = self.program(chapter)
                     if program is not None:
-                        samples.setdefault(chapter, []).append(decode_rate(program, model))
+                        for test, rate in rates(program, model).items():
+                            samples.setdefault(test, {}).setdefault(chapter, []).append(rate)
             result[name] = samples
-            self.say(f"tg128 {name}: " + ", ".join(f"{c} {max(s):.1f}" for c, s in samples.items()))
+            for test, found in samples.items():
+                self.say(f"{test} {name}: " + ", ".join(f"{c} {max(s):.1f}" for c, s in found.items()))
         return result
 
     def bench(self) -> dict:
@@ -243,15 +248,12 @@ def sanitized(run: tuple[str, str, Path, Path]) -> subprocess.CompletedProcess:
          str(model), "4", "40", "79", "264"], capture_output=True, text=True, check=False, timeout=300)
 
 
-def decode_rate(program: Path, model: Path) -> float:
-    """Tokens a second of 128 greedy tokens after a short prompt, as the program says it."""
+def rates(program: Path, model: Path) -> dict[str, float]:
+    """Tokens a second of a prompt and of decoding, a sample each, warmed up."""
     done = subprocess.run(
-        [str(program), "--print-ids", "--ignore-eos", str(model), "128", *map(str, SHORT_PROMPT)],
-        env={**os.environ}, capture_output=True, text=True, check=True, timeout=600)
-    match = re.search(r"decode: 128 tokens in [\d.]+ s \(([\d.]+) tok/s\)", done.stderr)
-    if match is None:
-        raise RuntimeError(f"{program.name}: no decode figure in {done.stderr!r}")
-    return float(match[1])
+        [str(program), "bench", "--model", str(model), "-p", "512", "-n", "128", "-r", "1", "-o", "jsonl"],
+        capture_output=True, text=True, check=True, timeout=600)
+    return {line["test"]: line["median_ts"] for line in map(json.loads, done.stdout.splitlines())}
 
 
 def machine() -> dict:

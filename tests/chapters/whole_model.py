@@ -34,6 +34,8 @@ REAL_HASHES = HERE / "records" / "h200-correctness.json"
 MAKE_MODEL = HERE.parents[1] / "tools" / "make_model"
 SEEDS = range(1, 9)
 SM_COUNTS = (1, 8, 132)
+STEPS = (1, 2, 3, 8)  # tokens a step carries: TCHUNK
+RAGGED = 11  # tokens of a prompt, and of what is forced after it: no step size but 1 divides it
 NO_GPU = ("there is no NVIDIA GPU", "no NVIDIA driver")
 
 
@@ -71,6 +73,8 @@ def run(program: Path, arguments: list[str], **environment: str) -> str:
         if any(words in done.stderr for words in NO_GPU):
             raise Skip(done.stderr.strip().splitlines()[-1])
         raise RuntimeError(f"{program.name} {' '.join(arguments)}: exit status {done.returncode}\n{done.stderr}")
+    if "is no option here" in done.stderr:
+        raise RuntimeError(f"{program.name} with {environment}: {done.stderr.splitlines()[0]}")
     return done.stdout
 
 
@@ -95,8 +99,16 @@ def generate(program: Path, model: Path, ids: list[int], n: int) -> list[int]:
     return [int(word) for word in output.split()]
 
 
+def step_sizes(program: Path, model: Path, ids: list[int]) -> list[str]:
+    """How many tokens go through the model at once is not to be seen in the logits."""
+    ids = (ids * (2 * RAGGED))[:2 * RAGGED]
+    hashes = {step: force(program, model, ids, RAGGED + 1, TCHUNK=str(step)).hash for step in STEPS}
+    return [f"{model.stem}, {step} tokens a step: logits hash {found}, one by one {hashes[1]}"
+            for step, found in hashes.items() if found != hashes[1]]
+
+
 def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[str], update: bool) -> list[str]:
-    """What is wrong with a program: hashes, tokens against the reference, decoding against forcing."""
+    """What is wrong with a program: hashes, tokens against the reference, decoding against forcing, step sizes."""
     problems = []
     name = slug(program)
     dead_end = data["dead_ends"].get(name)
@@ -129,6 +141,8 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
         if answer != [best for best, _ in again.predictions.values()]:
             problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
                             f"{[best for best, _ in again.predictions.values()]}")
+
+        problems += step_sizes(program, model, ids)
 
         for same in data["same_bits"].get(name, []):
             found = force(program, model, ids, prompt, **same["environment"]).hash

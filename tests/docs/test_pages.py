@@ -52,25 +52,37 @@ def test_a_new_chapter_appears_by_itself(checkout):
     pages = checkout / "out" / "source"
     text = (pages / "chapters" / f"{added.name}.md").read_text(encoding="utf-8")
     assert "# A brand new idea" in text
-    assert f"{{chapter-diff}} {before.name} {added.name}" in text
+    diff = (pages / "chapters" / added.name / "diff.md").read_text(encoding="utf-8")
+    assert f"{{chapter-diff}} {before.name} {added.name}" in diff and f"](/chapters/{added.name}/diff.md)" in text
+    assert not (pages / "chapters" / "02-naive" / "diff.md").exists(), "the first of its engine"
     assert f"{{listing}} chapters/{added.name}/" in text
     assert f"A brand new idea <{added.name}>" in (pages / "chapters" / "index.md").read_text(encoding="utf-8")
     assert "minfer::brand_new::gemv" in (pages / "chapters" / added.name / "api.md").read_text(encoding="utf-8")
     assert (pages / "source" / "chapters" / added.name / "gemv.cuh.md").exists()
 
 
-def test_a_kernel_must_describe_each_parameter(checkout):
+def test_a_kernel_must_give_each_pointer_its_shape(checkout):
     path = newest(checkout) / "kernels.cuh"
-    described = re.search(r"/// @param\[in\] +n +values\n", path.read_text(encoding="utf-8"))
-    replace(path, described[0], "")
+    comment = re.search(r"__global__[^)]*?(  ///< [^\n]*\[[^\n]*)", path.read_text(encoding="utf-8"))
+    replace(path, comment[1], "")
     result = write_pages(checkout)
     assert result.returncode == 1
-    assert "kernels.cuh" in result.stderr and "parameter 'n'" in result.stderr
+    assert re.search(r"kernels\.cuh:\d+: \w+: found no shape beside \w+, expected", result.stderr), result.stderr
+
+
+def test_a_parameter_keeps_its_comment_behind_the_brace_and_with_a_colon(checkout):
+    path = checkout / "chapters" / "00-roofline" / "stream.cu"
+    assert ") {        ///< index of the first 32-bit word" in path.read_text(encoding="utf-8")
+    replace(path, "///< [n], dense", "///< [n]: dense")
+    assert write_pages(checkout).returncode == 0
+    text = "".join(path.read_text(encoding="utf-8") for path in (checkout / "out/doxygen/roofline/xml").glob("*.xml"))
+    assert "<para>index of the first 32-bit word </para>" in text and "<para>[n]: dense </para>" in text
 
 
 def test_any_other_warning_of_doxygen_fails(checkout):
     path = checkout / "oracle" / "ops.h"
-    replace(path, "/// The shape of an attention layer.", "/// The shape of an attention layer. @nonsense")
+    comment = re.search(r"\n/// [^\n]+", path.read_text(encoding="utf-8"))[0]
+    replace(path, comment, f"{comment} @nonsense")
     result = write_pages(checkout)
     assert result.returncode == 1
     assert "oracle/ops.h" in result.stderr and "nonsense" in result.stderr

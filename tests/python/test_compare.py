@@ -6,8 +6,8 @@ import json
 import pytest
 
 from cli import compare, run
-from cli.chapters import Chapter
 from cli.main import make_parser
+from minfer_tools.chapter_tree import Chapter
 from minfer_tools.errors import Failure
 
 PROMPT_COUNT = 6
@@ -37,7 +37,8 @@ def machine(tmp_path, monkeypatch):
              for case in json.loads(compare.PROMPTS.read_text(encoding="utf-8"))["cases"]}
     monkeypatch.setattr(compare, "generate", lambda program, model, ids, n, threads: known[" ".join(map(str, ids))])
     monkeypatch.setattr(run, "prepare", lambda choice, needs, install: tmp_path / choice.target)
-    monkeypatch.setattr(run, "choose", lambda chapter, device: run.Choice(Chapter(1, "reference", tmp_path), "reference", ""))
+    reference = Chapter(1, tmp_path / "01-reference")
+    monkeypatch.setattr(run, "choose", lambda chapter, device: run.Choice(reference, "reference", ""))
     monkeypatch.setattr(compare.models, "resolve", lambda wanted, install: model)
     return tmp_path
 

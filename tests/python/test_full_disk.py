@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from minfer_tools.command_line import Parser, exit_status
+from minfer_tools.command_line import Parser, exit_status, tool
+from minfer_tools.errors import Failure
 from minfer_tools.whole_file import replace_text, replacing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,3 +128,14 @@ def test_a_file_that_can_not_be_read_is_named(capfd, tmp_path):
     assert exit_status("tool", lambda: len((tmp_path / "absent").read_bytes())) == 1
     assert capfd.readouterr().err == f"tool: {tmp_path}/absent: No such file or directory\n"
     assert exit_status("tool", lambda: 77) == 77
+
+
+def test_what_ends_a_tool_is_one_line_and_its_status(capfd):
+    for error, line, status in ((Failure("no such model", 2), "no such model", 2), (Failure("it failed"), "it failed", 1),
+                                (KeyboardInterrupt(), "interrupted; nothing is left", 130)):
+        @tool("tool", interrupted="interrupted; nothing is left")
+        def main(error):
+            raise error
+
+        assert (main(error), capfd.readouterr()) == (status, ("", f"tool: {line}\n"))
+    assert tool("tool", failed=2)(main)(BrokenPipeError()) == 0

@@ -2,8 +2,6 @@
 """tools/llama_depth over programs that stand in for llama.cpp's."""
 
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import subprocess
 import sys
@@ -69,16 +67,10 @@ def test_a_record_for_each_depth_and_kind(programs):
     assert str(programs.parent) not in done.stdout
 
 
-def test_what_was_built_by_our_tool_is_named_by_its_package(programs, monkeypatch):
-    loader = importlib.machinery.SourceFileLoader("llama_depth", str(TOOL))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("llama_depth", loader))
-    loader.exec_module(module)
-    monkeypatch.setattr(module, "output_of", lambda command: f"{programs}\n")
-    options = module.parse(["--model", "m", "--cuda", "90"])
-    assert module.find_programs(options) == programs
-    assert module.source_of(programs) == "built elsewhere"
+def test_what_was_built_by_our_tool_is_named_by_its_package(programs):
     (programs / "minfer-build.json").write_text('{"llama.cpp": "of llama-cpp-python 0.3.36"}')
-    assert module.source_of(programs) == "of llama-cpp-python 0.3.36"
+    records = json.loads(run(programs, "--depth", "0", "--fa", "0").stdout)
+    assert [r["source"] for r in records] == ["of llama-cpp-python 0.3.36"]
 
 
 def test_the_table_is_for_a_person(programs):
@@ -92,7 +84,7 @@ def test_what_fails_is_one_line(programs):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "llama_depth: llama-bench failed with exit status 3; its messages are above\n"
     (programs / "llama-bench").write_text("#!/bin/sh\necho nonsense\n")
-    assert "printed 'nonsense'; expected a JSON object" in run(programs).stderr
+    assert "printed 'nonsense', expected a JSON object" in run(programs).stderr
     (programs / "llama-bench").write_text("#!/bin/sh\n")
     assert "printed no result" in run(programs).stderr
     (programs / "llama-bench").unlink()

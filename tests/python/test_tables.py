@@ -122,6 +122,34 @@ def ladder_records() -> list[dict]:
             for chapter, entries in zip(("00-roofline", "05-dp4a"), runs)]
 
 
+def with_prompt(found: list[dict], speed: int) -> list[dict]:
+    """The records, and in the last run of each the prompt's test: `speed` tokens a second."""
+    for entry in found:
+        run = entry["runs"][-1]
+        run["tests"] = [{**run["tests"][0], "test": "pp512", "n_prompt": 512, "n_gen": 0, "bytes_per_token": None,
+                         "samples_ns": [512_000_000_000 // speed]}, *run["tests"]]
+    return found
+
+
+def test_a_prompt_stands_beside_decoding_with_llama_cpps_and_says_where_nobody_timed_it():
+    found = with_prompt(ladder_records(), 1000)
+    rows = [[cell.strip() for cell in row.split("|")[2:8]]
+            for row in readme.chapter_results(readme.Sources(found, {"chapters": {}}), "05-dp4a").splitlines()[2:]]
+    source = "2026-01-02, abc"
+    assert rows == [
+        ["coder-0.5b", "dp4a", "pp512", source, "1000", "1000"],
+        ["coder-0.5b", "dp4a", "tg128", source, "100.0", "100.0"],
+        ["9b", "dp4a", "tg128", source, "100.0", "100.0"],
+        ["9b", "dp4a", "pp512", "not yet measured: `./minfer bench --chapter 05 -p 512 -n 0 --record`", "", ""]]
+
+
+def test_the_ladder_has_a_table_of_prompts():
+    rows = readme.ladder(readme.Sources(with_prompt(ladder_records(), 1000), {}), "").split("\n\n")[1].splitlines()
+    assert rows[0] == "| pp512, tok/s | GPU, coder-0.5b | GPU, 9b |"
+    assert rows[2:] == ["| llama.cpp, stock file, `-fa 1` | 1000 | not yet measured |",
+                        "| [05-dp4a](chapters/05-dp4a/README.md) | 1000 | not yet measured |"]
+
+
 def test_models_stand_in_the_order_of_their_size():
     header = readme.ladder(readme.Sources(ladder_records(), {}), "").splitlines()[0]
     assert header.endswith("| GPU, coder-0.5b | GPU, 9b |")
@@ -185,6 +213,16 @@ def test_plots_are_the_same_bytes_every_time(tmp_path):
     assert [path.name for path in first] == ["ladder-gpu.svg", "ladder-gpu-dark.svg", "ladder-gpu.png"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert len({path.read_bytes() for path in first}) == 3
+
+
+def test_prompts_have_a_picture_of_their_own(tmp_path):
+    pytest.importorskip("matplotlib")
+    sources = readme.Sources(with_prompt(ladder_records(), 1000), {})
+    drawn = [path.name for path in plot.draw_all(sources, tmp_path)]
+    assert drawn[3:] == ["ladder-gpu-pp512.svg", "ladder-gpu-pp512-dark.svg", "ladder-gpu-pp512.png"]
+    shown = readme.ladder_plot(sources, "")
+    assert "every chapter's pp512, and llama.cpp" in shown and "ladder-gpu-pp512-dark.svg" in shown
+    assert "pp512" not in readme.ladder_plot(readme.Sources(ladder_records(), {}), "")
 
 
 def test_the_committed_pictures_are_what_the_records_say(tmp_path):

@@ -15,10 +15,10 @@ from minfer_tools.measure import ab, options, readme, records, sitting, tables
 EXAMPLES = """\
   ./minfer bench                              the newest chapter that runs here
   ./minfer bench --chapter oracle             on the CPU
-  ./minfer bench --chapter all -p 0 -d 0,1024 --record
+  ./minfer bench --chapter all -p 512 --breakdown --record
   ./minfer bench --ab 05 06 -p 0              two chapters in turns, with the ratio's interval
   ./minfer bench -p 0 --breakdown             a step by kernel, and what is idle
-  ./minfer bench --reproduce                  the whole ladder, beside the reported figures
+  ./minfer bench --reproduce                  the whole ladder, tg128 and pp512, beside the reported figures
   ./minfer bench --chapter oracle --peer llama.cpp --heads stock,f32 --fa 0 --threads 2
 """
 
@@ -58,11 +58,11 @@ def selected(arguments: argparse.Namespace) -> str:
 
 def prepare(subjects: list[sitting.Subject], install: bool) -> None:
     """Builds the subjects' programs, and chapter 00's where a GPU is measured."""
-    known = {chapter.folder: chapter for chapter in chapters.discover()}
+    known = {chapter.name: chapter for chapter in chapters.discover()}
     on_gpu = [known[subject.chapter] for subject in subjects if subject.on_gpu]
     obstacle = run.gpu_obstacle(on_gpu[0]) if on_gpu else None
     if obstacle:
-        raise Failure(f"{obstacle}: {on_gpu[0].folder} can't be measured", SKIPPED)
+        raise Failure(f"{obstacle}: {on_gpu[0].name} can't be measured", SKIPPED)
     installed = system.ensure(system.BUILD_NEEDS, build.log_dir(), install)
     place = build.Build(build.folder(), build.default_options(gpu.find() if on_gpu else None))
     place.configure(again=installed)

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
-from cli.console import DONE, FAILED, USAGE, become
+from cli.console import DONE, FAILED, become
 from minfer_tools import cache, catalogue
-from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
 DIFFERENT = 1  # the exit status of diff and its like
@@ -31,14 +30,12 @@ def model(arguments: argparse.Namespace) -> None:
 
 def list_chapters(_: argparse.Namespace) -> None:
     for chapter in chapters.discover():
-        print(f"{chapter.folder:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
+        print(f"{chapter.name:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
               f"{', built' if (build.folder() / chapter.slug).exists() else ''}")
 
 
 def diff(arguments: argparse.Namespace) -> int:
     """Shows the step between two chapters; that they differ is no failure."""
-    if not arguments.rest:
-        raise Failure("diff: which chapters? ./minfer diff 05 06", USAGE)
     status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
     # Of `| head -1`, whose reader has gone, there is nothing to say either.
     return DONE if status.returncode in (DIFFERENT, -signal.SIGPIPE) else status.returncode
@@ -104,7 +101,7 @@ def stores() -> Iterator[tuple[str, str]]:
             yield "model", f"{entry.name}: {path}"
     place = next(p for p in (cache.minfer_cache(), *cache.minfer_cache().parents) if p.exists())
     yield "cache", f"{cache.minfer_cache()}, {human(shutil.disk_usage(place).free)} free"
-    built = [c.folder for c in chapters.discover() if (build.folder() / c.slug).exists()]
+    built = [c.name for c in chapters.discover() if (build.folder() / c.slug).exists()]
     yield "build", f"{build.folder()}, built: {', '.join(built) or 'nothing yet'}"
 
 

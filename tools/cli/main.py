@@ -201,12 +201,11 @@ def make_parser() -> Parser:
 
 def add_later(commands) -> None:
     """Commands whose work is done by a program of tools/ or a part of the project of its own."""
-    diff = add_command(commands, "diff", "info:diff", "what one chapter changes in another", """\
-  ./minfer diff 05 06
-  ./minfer diff 06 --stat       against the chapter before it
-""")
-    diff.add_argument("rest", nargs=argparse.REMAINDER, metavar="A [B] ...",
-                      help="two chapters, and options of tools/chapter_diff.py")
+    # All that follows, options too, is tools/chapter_diff.py's: none looks like an option here.
+    diff = commands.add_parser("diff", help="what one chapter changes in another", add_help=False,
+                               prefix_chars="\0")
+    diff.set_defaults(action="info:diff")
+    diff.add_argument("rest", nargs="*")
     bench = add_command(commands, "bench", "bench:bench",
                         "time chapters as llama-bench does, and record the results", BENCH_EXAMPLES)
     add_bench(bench)

@@ -27,12 +27,12 @@ def choose(chapter: str | None, device: str) -> Choice:
     known = chapters.discover()
     named = chapters.find(chapter, known) if chapter else None
     if named and not named.is_engine:
-        raise Failure(f"--chapter: {named.folder} measures the machine and runs no model", USAGE)
+        raise Failure(f"--chapter: {named.name} measures the machine and runs no model", USAGE)
     if device == "emulator":
         return emulated(named or chapters.newest_on_gpu(known))
     if named and not named.on_gpu:
         if device == "gpu":
-            raise Failure(f"--device gpu: {named.folder} runs on the CPU", USAGE)
+            raise Failure(f"--device gpu: {named.name} runs on the CPU", USAGE)
         return Choice(named, named.slug, "")
     candidate = named or chapters.newest_on_gpu(known)
     obstacle = gpu_obstacle(candidate)
@@ -47,7 +47,7 @@ def choose(chapter: str | None, device: str) -> Choice:
 
 def emulated(chapter: Chapter | None) -> Choice:
     if not chapter or not chapter.on_gpu:
-        name = chapter.folder if chapter else "this checkout"
+        name = chapter.name if chapter else "this checkout"
         raise Failure(f"--device emulator: {name} has no GPU code to emulate", USAGE)
     return Choice(chapter, f"{chapter.slug}-emulated", "")
 

@@ -3,8 +3,7 @@
 
 A fetched model is a file and a record beside it, `FILE.json`, with its SHA-256 and the size and
 time of modification that it had when that was checked: while those two are unchanged, the hash is
-taken as checked. A model that is being fetched is `FILE.partial`, with `FILE.partial.json` saying
-of what it is a part; `FILE.lock` lets one process at a time fetch it.
+taken as checked. `FILE.lock` lets one process at a time fetch a model.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Callable, Iterator
 from .catalogue import Catalogue, HubSource, Model
 from .errors import Failure
 from .progress import Reporter, human
-from .whole_file import writing
+from .whole_file import replace_text
 
 CHUNK_BYTES = 1 << 20
 DISK_MARGIN_BYTES = 16 << 20
@@ -69,20 +68,16 @@ def read_json(path: Path) -> dict:
 
 def write_json(path: Path, value: dict) -> None:
     """Replaces the file in one step, so that no reader ever sees half of it."""
-    whole = beside(path, f".{os.getpid()}")
-    with writing(whole) as file:
-        file.write((json.dumps(value, indent=2) + "\n").encode())
-    os.replace(whole, path)
+    replace_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def sha256_of(path: Path, progress: Callable[[int], None] = lambda done: None) -> str:
+def sha256_of(path: Path, progress: Callable[[int], object] = lambda count: None) -> str:
+    """In hexadecimal; `progress` is told the bytes of each piece read."""
     digest = hashlib.sha256()
-    done = 0
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
-            done += len(chunk)
-            progress(done)
+            progress(len(chunk))
     return digest.hexdigest()
 
 
@@ -182,12 +177,11 @@ def adopt(model: Model, path: Path, sha256: str, facts: dict) -> None:
 
 def install(model: Model, partial: Path, sha256: str, facts: dict, reporter: Reporter) -> Path:
     """Renames `partial` to the model's file if its hash is right; removes it and fails if not."""
-    with reporter.bar("checking", partial.stat().st_size) as bar:
-        found = sha256_of(partial, bar.move_to)
+    with reporter.bar(desc="checking", total=partial.stat().st_size) as bar:
+        found = sha256_of(partial, bar.update)
     path = model_path(model)
     if found != sha256:
         partial.unlink()
-        beside(partial, ".json").unlink(missing_ok=True)
         raise Failure(
             f"{model.name}: SHA-256 of {path.name} is {found}, expected {sha256}: removed, fetch"
             " it again"
@@ -195,7 +189,6 @@ def install(model: Model, partial: Path, sha256: str, facts: dict, reporter: Rep
     with open(partial, "rb") as file:
         os.fsync(file.fileno())
     os.replace(partial, path)
-    beside(partial, ".json").unlink(missing_ok=True)
     adopt(model, path, sha256, facts)
     return path
 

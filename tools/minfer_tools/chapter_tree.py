@@ -5,10 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +18,7 @@ OWN_FOLDERS = ("results", "dead-ends")
 #: Files that are compiled or that say how.
 SOURCE_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cmake")
 
-#: One algorithm whatever a person's own git settings are, so that a diff's size is one number.
-DIFF = ("diff", "--no-index", "--no-ext-diff", "--no-prefix", "--diff-algorithm=histogram")
-
 _NAME = re.compile(r"(\d\d)-[a-z0-9][a-z0-9-]*")
-_HUNK = re.compile(rb"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
 
 
 @dataclass(frozen=True, order=True)
@@ -40,6 +32,22 @@ class Chapter:
     def name(self) -> str:
         """"05-dp4a"."""
         return self.path.name
+
+    @property
+    def slug(self) -> str:
+        """"dp4a", which its program is called too."""
+        return self.name.split("-", 1)[1]
+
+    @property
+    def title(self) -> str:
+        """The README's first heading; nothing where there is none."""
+        readme = self.path / "README.md"
+        heading = re.search("^# +(.+)$", readme.read_text(encoding="utf-8"), re.MULTILINE) if readme.is_file() else None
+        return heading[1].strip() if heading else ""
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(self.path.glob("*.cu"))
 
     @property
     def is_engine(self) -> bool:
@@ -88,48 +96,7 @@ def resolve(chapters: list[Chapter], text: str) -> Chapter:
     """The chapter that a person means by "5", "05", "05-dp4a", "dp4a" or a path to its folder."""
     wanted = Path(text).name
     for chapter in chapters:
-        slug = chapter.name.split("-", 1)[1]
-        if wanted in (chapter.name, slug) or (wanted.isdecimal() and int(wanted) == chapter.number):
+        if wanted in (chapter.name, chapter.slug) or (wanted.isdecimal() and int(wanted) == chapter.number):
             return chapter
     known = ", ".join(f"{c.number:02d}" for c in chapters) or "none"
     raise Failure(f"no chapter {text!r}; there are: {known}", 2)
-
-
-@contextmanager
-def comparable_copies(first: Chapter, second: Chapter, skip=lambda file: False, own: bool = False):
-    """A temporary folder in which both chapters lie side by side under their own names.
-
-    Files for which `skip` holds are left out, and without `own` what a chapter owns alone, so that any
-    diff tool run inside the folder prints short relative paths and nothing that is not to be compared.
-    """
-    with tempfile.TemporaryDirectory(prefix="minfer-diff-") as folder:
-        for chapter in (first, second):
-            target = Path(folder) / chapter.name
-            target.mkdir(exist_ok=True)
-            for file in chapter.files(own):
-                if not skip(file):
-                    (target / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(chapter.path / file, target / file)
-        yield Path(folder)
-
-
-def changed_lines(first: Chapter, second: Chapter) -> int:
-    """How many lines of source separate two chapters; a line that was rewritten counts once."""
-    def skip(file: Path) -> bool:
-        return file.name == "README.md"
-
-    with comparable_copies(first, second, skip) as folder:
-        diff = git([*DIFF, "--no-color", "-U0", "--", first.name, second.name], folder, allow=(0, 1))
-    return sum(max(int(old or 1), int(new or 1)) for old, new in _HUNK.findall(diff))
-
-
-def git(arguments: list[str], folder: Path, allow: tuple[int, ...] = (0,)) -> bytes:
-    """What `git ARGUMENTS` prints in `folder`; an exit status outside `allow` is a Failure."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
-    except FileNotFoundError as error:
-        raise Failure("git is not installed; expected it on PATH") from error
-    if done.returncode not in allow:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise Failure(f"git {arguments[0]}: {said[-1]}")
-    return done.stdout

@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import Callable
 
-from .errors import drop_output
+from .errors import Failure, drop_output
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,17 +35,28 @@ class Parser(argparse.ArgumentParser):
             self.exit(self.failed, f"{self.prog}: cannot write standard output: {error.strerror or error}\n")
 
 
-def exit_status(name: str, main: Callable[[], int]) -> int:
-    """What main() returns; or 1, with one line that begins with the tool's name, where the system failed it:
-    a file that can't be read or written, a full disk under standard output."""
+def exit_status(name: str, main: Callable[[], int | None], failed: int = 1, interrupted: str = "interrupted") -> int:
+    """What main() returns; or where it failed, or the system failed it (a file that can't be read or written, a full disk
+    under standard output), that status, after one line that begins with the tool's name."""
     try:
-        status = main()
+        status = main() or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has gone (`| head -1`): stop without a word
         drop_output()
         return 0
+    except Failure as failure:
+        print(f"{name}: {failure}", file=sys.stderr)
+        return max(failure.status, failed)
     except OSError as error:
         drop_output()
         print(f"{name}: {error.filename or 'cannot write standard output'}: {error.strerror or error}", file=sys.stderr)
-        return 1
+        return failed
+    except KeyboardInterrupt:
+        print(f"{name}: {interrupted}", file=sys.stderr)
+        return 130
+
+
+def tool(name: str, **options):
+    """Makes a main() return an exit status whatever happens."""
+    return lambda main: lambda *arguments: exit_status(name, lambda: main(*arguments), **options)

@@ -1,382 +1,146 @@
 # SPDX-License-Identifier: MIT
 """Fetches a model's file from the Hugging Face hub, or from a mirror that HF_ENDPOINT names.
 
-The hub answers a request for a file with a redirect to where the bytes lie, and with the file's
-SHA-256 and size in headers, which is where the hash of an official file comes from. A fetch that
-was cut goes on where it stopped: the rest is asked for by Range, on condition (If-Range) that the
-file is still the one begun.
+The huggingface_hub package does it: redirects, tokens, proxies, trying again and going on by Range are its
+work. Ours is what it leaves open: the hash that the hub announces is kept and checked, a file is fetched
+into `FILE.partial`, which outlives an interruption (the package's own cache drops what came), and each error
+is a line that says what to do.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for the file and told nothing
+
+import httpx2
+from huggingface_hub import HfFileMetadata, constants, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import build_hf_headers, logging
 
 from . import cache
 from .catalogue import Catalogue, HubSource, Model
 from .errors import Failure
-from .progress import Bar, Reporter, human
+from .progress import Reporter, human
 
-TIMEOUT_SECONDS = 30.0
 PROBE_SECONDS = 4.0
-UNREACHABLE_MEMORY_SECONDS = 600.0
-RETRY_WAITS_SECONDS = (1.0, 2.0, 4.0)
-MAX_REDIRECTS = 8
-CHUNK_BYTES = 1 << 18
+
+constants.DOWNLOAD_CHUNK_SIZE = 1 << 16  # an interruption loses at most this
+logging.set_verbosity_error()
 
 
 class Unreachable(Failure):
     """The hub couldn't be reached, or not a byte of the file: another source may be tried."""
 
 
-class Interrupted(Failure):
-    """The connection was cut within the file; what came is kept."""
+def _url(models: Catalogue, model: Model, revision: str | None = None) -> str:
+    assert isinstance(model.source, HubSource)
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or models.hub
+    if not endpoint.startswith(("http://", "https://")):
+        raise Failure(f"HF_ENDPOINT is {endpoint!r}, expected an http or https address", 2)
+    return hf_hub_url(model.source.repository, model.file, revision=revision or model.revision, endpoint=endpoint)
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """What the hub says of a file."""
-
-    url: str
-    sha256: str
-    size: int
-    commit: str | None
-
-
-def is_offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Hands redirects back as errors: which headers may follow them is decided in `_open`."""
-
-    def redirect_request(self, *_):
-        return None
+@contextmanager
+def _one_line(url: str):
+    """Turns what the package raises into a Failure."""
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise Unreachable(f"HF_HUB_OFFLINE forbids fetching {url}") from None
+    except HfHubHTTPError as error:
+        raise _refusal(error.response, url) from None
+    except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
+        raise Unreachable(f"{_host(url)}: the connection was cut: {error}") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+        raise Unreachable(f"{_host(url)} can't be reached: {reason}") from None
 
 
-class Hub:
-    """One endpoint, with the token that goes to it and to no other host."""
-
-    def __init__(self, catalogue: Catalogue, timeout: float = TIMEOUT_SECONDS):
-        self.endpoint = (os.environ.get("HF_ENDPOINT") or catalogue.hub).rstrip("/")
-        if not re.fullmatch(r"https?://[\w.\[\]:-]+(/[\x21-\x7e]*)?", self.endpoint, re.ASCII):
-            raise Failure(
-                f"HF_ENDPOINT is {self.endpoint!r}, expected an http or https address", status=2
-            )
-        self.token = os.environ.get("HF_TOKEN", "").strip()
-        if not re.fullmatch(r"[\x21-\x7e]*", self.token):
-            raise Failure("HF_TOKEN holds a space or a character outside ASCII", status=2)
-        self.timeout = timeout
-        self._opener = urllib.request.build_opener(_NoRedirects)
-
-    @property
-    def host(self) -> str:
-        return urllib.parse.urlsplit(self.endpoint).netloc
-
-    def url(self, model: Model, verb: str = "resolve") -> str:
-        assert isinstance(model.source, HubSource)
-        parts = f"{model.source.repository}/{verb}/{model.revision}/{model.file}"
-        return f"{self.endpoint}/{urllib.parse.quote(parts)}"
-
-    def page(self, model: Model) -> str:
-        """The page of the model, where a person accepts its conditions."""
-        assert isinstance(model.source, HubSource)
-        return f"{self.endpoint}/{model.source.repository}"
-
-    def _open_once(self, url: str, method: str, headers: dict[str, str]):
-        """The response, redirects and errors included."""
-        headers = {"User-Agent": "minfer", "Accept-Encoding": "identity", **headers}
-        if self.token and _origin(url) == _origin(self.endpoint):
-            headers["Authorization"] = f"Bearer {self.token}"
-        request = urllib.request.Request(url, method=method, headers=headers)
-        try:
-            return self._opener.open(request, timeout=self.timeout)
-        except urllib.error.HTTPError as response:
-            return response
-        except urllib.error.URLError as error:
-            raise Unreachable(f"{_host(url)} can't be reached: {_reason(error.reason)}") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Unreachable(f"{_host(url)} can't be reached: {_reason(error)}") from None
-
-    def open(
-        self, url: str, method: str, headers: dict[str, str] | None = None, stay: bool = False
-    ):
-        """The response after all redirects; with `stay`, only after those within the same host."""
-        for _ in range(MAX_REDIRECTS):
-            response = self._open_once(url, method, headers or {})
-            location = response.headers.get("Location")
-            if response.status not in (301, 302, 303, 307, 308) or not location:
-                return response
-            target = urllib.parse.urljoin(url, location)
-            if stay and _origin(target) != _origin(url):
-                return response
-            response.close()
-            if not target.startswith(
-                ("https://", "http://") if url.startswith("http://") else "https://"
-            ):
-                raise Failure(f"{url} redirects to {target}, expected https")
-            url = target
-        raise Failure(f"{url}: more than {MAX_REDIRECTS} redirects")
-
-    def metadata(self, model: Model) -> Metadata:
-        """Asks for the file's hash and size: in the headers of the hub's own answer, else in the
-        git-lfs pointer."""
-        url = self.url(model)
-        with self.open(url, "HEAD", stay=True) as response:
-            self.check_status(response, url, model)
-            headers = response.headers
-        sha256 = headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
-        size = headers.get("X-Linked-Size", "")
-        if not re.fullmatch("[0-9a-f]{64}", sha256) or not size.isdecimal():
-            sha256, size = self._pointer(model)
-        if not int(size):
-            raise Failure(f"{url}: the hub says that the file is empty")
-        return Metadata(url, sha256, int(size), headers.get("X-Repo-Commit"))
-
-    def _pointer(self, model: Model) -> tuple[str, str]:
-        url = self.url(model, "raw")
-        with self.open(url, "GET") as response:
-            self.check_status(response, url, model)
-            text = response.read(1024).decode("utf-8", "replace")
-        match = re.match(
-            r"version https://git-lfs\S*\noid sha256:([0-9a-f]{64})\nsize (\d+)\n", text
-        )
-        if not match:
-            raise Failure(
-                f"{self.url(model)}: the answer has no X-Linked-Etag with a SHA-256, so it is"
-                " not the hub's"
-            )
-        return match[1], match[2]
-
-    def check_status(self, response, url: str, model: Model) -> None:
-        """Does nothing for an answer that is good, and turns an error into a line that says what to
-        do about it."""
-        status, code = response.status, response.headers.get("X-Error-Code", "")
-        if status < 400:
-            return
-        if status in (401, 403) and code != "RepoNotFound":
-            token = "HF_TOKEN's owner may not read it" if self.token else "it needs a token"
-            raise Failure(
-                f"{url}: {status}, {token}: accept the conditions on {self.page(model)}"
-                " and set HF_TOKEN to a token that can read it"
-            )
-        if status in (401, 404):
-            what = {
-                "RepoNotFound": "no such repository, or a private one",
-                "RevisionNotFound": "no such revision",
-            }
-            raise Failure(f"{url}: {status}, {what.get(code, 'no such file')}")
-        if status >= 500 or status == 429:
-            raise Unreachable(f"{_host(url)} answers {status} {response.reason}; try again later")
-        raise Failure(f"{url}: {status} {response.reason}")
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = urllib.parse.urlsplit(url)
-    return parts.scheme, parts.netloc
+def _refusal(response: httpx2.Response, url: str) -> Failure:
+    status, code = response.status_code, response.headers.get("X-Error-Code", "")
+    if status in (401, 403) and code != "RepoNotFound":
+        token = "HF_TOKEN's owner may not read it" if get_token() else "it needs a token"
+        return Failure(f"{url}: {status}, {token}: accept the conditions on {url.partition('/resolve/')[0]}"
+                       " and set HF_TOKEN to a token that can read it")
+    if status in (401, 404):
+        what = {"RepoNotFound": "no such repository, or a private one", "RevisionNotFound": "no such revision"}
+        return Failure(f"{url}: {status}, {what.get(code, 'no such file')}")
+    if status >= 500 or status == 429:
+        return Unreachable(f"{_host(url)} answers {status} {response.reason_phrase}; try again later")
+    return Failure(f"{url}: {status} {response.reason_phrase}")
 
 
 def _host(url: str) -> str:
-    return urllib.parse.urlsplit(url).netloc
+    return urlsplit(url).netloc
 
 
-def _reason(error) -> str:
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+def ask(models: Catalogue, model: Model, timeout: float = constants.HF_HUB_ETAG_TIMEOUT) -> HfFileMetadata:
+    """What the hub says of the file: its SHA-256 (`etag`), size and commit."""
+    url = _url(models, model)
+    with _one_line(url):
+        metadata = get_hf_file_metadata(url, timeout=timeout)
+    if not re.fullmatch("[0-9a-f]{64}", metadata.etag or "") or not metadata.size:
+        raise Failure(f"{url}: the answer has no X-Linked-Etag with a SHA-256, so it is not the hub's")
+    return metadata
 
 
-class _Download:
-    """One file on its way: what of it is here (`partial`), and what it is a part of."""
-
-    def __init__(
-        self, hub: Hub, model: Model, metadata: Metadata, partial: Path, reporter: Reporter
-    ):
-        self.hub = hub
-        self.model = model
-        self.metadata = metadata
-        self.partial = partial
-        self.reporter = reporter
-        self.done = 0
-        self.etag: str | None = None
-
-    def resume(self) -> None:
-        """Takes up a partial file if it is part of the very file that the hub has now; drops it if
-        not."""
-        record = cache.read_json(cache.beside(self.partial, ".json"))
-        if not self.partial.exists():
-            return
-        size = self.partial.stat().st_size
-        if record.get("sha256") == self.metadata.sha256 and size <= self.metadata.size:
-            self.done, self.etag = size, record.get("etag")
-            self.reporter.say(f"going on after {human(size)} of {human(self.metadata.size)}")
-        else:
-            self.reporter.say("the file at the source has changed: starting again")
-            self.partial.unlink()
-
-    def remember(self, etag: str | None) -> None:
-        self.etag = etag
-        record = {"sha256": self.metadata.sha256, "size": self.metadata.size, "etag": etag}
-        cache.write_json(cache.beside(self.partial, ".json"), record)
-
-    def run(self) -> None:
-        """Fetches what is missing, trying again after a cut; gives up when several tries in a row
-        bring nothing.
-
-        While not a byte has come nothing is tried again, since then there may be another source.
-        """
-        with self.reporter.bar(self.model.file, self.metadata.size, self.done) as bar:
-            waits = iter(RETRY_WAITS_SECONDS)
-            while self.done < self.metadata.size:
-                before = self.done
-                try:
-                    self._request(bar)
-                except (Unreachable, Interrupted) as error:
-                    if self.done > before:
-                        waits = iter(RETRY_WAITS_SECONDS)
-                    if not self.done:
-                        self.partial.unlink(missing_ok=True)
-                        raise Unreachable(str(error)) from None
-                    wait = next(waits, None)
-                    if wait is None:
-                        kept = f"{human(self.done)} of {human(self.metadata.size)} are kept"
-                        raise Interrupted(
-                            f"{error}; {kept}: the same command goes on from there"
-                        ) from None
-                    time.sleep(wait)
-
-    def _request(self, bar: Bar) -> None:
-        headers = {}
-        if self.done:
-            headers["Range"] = f"bytes={self.done}-"
-            if self.etag and not self.etag.startswith("W/"):
-                headers["If-Range"] = self.etag
-        with self.hub.open(self.metadata.url, "GET", headers) as response:
-            if response.status == 416:
-                self.done = 0
-                return
-            self.hub.check_status(response, self.metadata.url, self.model)
-            if not self._continues(response):
-                self.done = 0
-            if not self.done:
-                self.remember(response.headers.get("ETag"))
-            self._receive(response, bar)
-
-    def _continues(self, response) -> bool:
-        """Whether the answer is the part asked for; else it is the whole file, since Range or
-        If-Range didn't hold."""
-        if response.status != 206 or not self.done:
-            return False
-        content_range = response.headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", content_range)
-        if not match or int(match[1]) != self.done:
-            raise Failure(
-                f"{self.metadata.url}: Content-Range is {content_range!r}, expected it from byte"
-                f" {self.done}"
-            )
-        return True
-
-    def _receive(self, response, bar: Bar) -> None:
-        """Appends what comes to the partial file, which is truncated first to what of it counts."""
-        with open(self.partial, "r+b" if self.done else "wb") as file:
-            file.truncate(self.done)
-            file.seek(self.done)
-            while True:
-                try:
-                    chunk = response.read(CHUNK_BYTES)
-                except http.client.IncompleteRead as error:
-                    chunk = error.partial
-                except (OSError, http.client.HTTPException) as error:
-                    raise Interrupted(f"the connection was cut: {_reason(error)}") from None
-                if not chunk:
-                    break
-                if not self.done:
-                    self._check_head(chunk)
-                if self.done + len(chunk) > self.metadata.size:
-                    raise Failure(
-                        f"{self.metadata.url}: more than the {self.metadata.size} bytes that the"
-                        " hub announced"
-                    )
-                file.write(chunk)
-                self.done += len(chunk)
-                bar.move_to(self.done)
-        if self.done < self.metadata.size:
-            raise Interrupted(f"the connection was cut at {human(self.done)}")
-
-    def _check_head(self, head: bytes) -> None:
-        problem = cache.describe_content(head[:512])
-        if problem:
-            self.partial.unlink()
-            raise Failure(f"{self.metadata.url}: what came {problem}")
-
-
-def fetch(hub: Hub, model: Model, reporter: Reporter, metadata: Metadata | None = None) -> Path:
-    """Fetches the model's file into our cache and returns its path. The caller holds the model's
-    lock."""
-    metadata = metadata or hub.metadata(model)
-    if model.sha256 not in (None, metadata.sha256):
-        raise Failure(
-            f"{model.name}: the hub has SHA-256 {metadata.sha256}, models.json {model.sha256}"
-        )
-    path = cache.model_path(model)
-    facts = {
-        "source": metadata.url,
-        "commit": metadata.commit,
-        "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    if path.exists() and cache.sha256_of(path) == metadata.sha256:
-        cache.adopt(model, path, metadata.sha256, facts)
-        return path
-    download = _Download(hub, model, metadata, cache.beside(path, ".partial"), reporter)
-    download.resume()
-    reporter.say(
-        f"fetching {model.title}, {human(metadata.size)}, from {hub.host}; licence {model.licence}"
-    )
-    cache.check_disk(path.parent, metadata.size - download.done, model.name)
+def probe(models: Catalogue, model: Model) -> HfFileMetadata:
+    """The same, or Unreachable within a few seconds: whatever is wrong, another model may be taken."""
     try:
-        download.run()
-    except OSError as error:
-        raise Failure(f"{download.partial}: {_reason(error)}; what came is kept") from None
-    return cache.install(model, download.partial, metadata.sha256, facts, reporter)
+        return ask(models, model, PROBE_SECONDS)
+    except Failure as error:
+        raise Unreachable(str(error)) from None
 
 
-def probe(catalogue: Catalogue, model: Model) -> Metadata:
-    """The model's metadata, or Unreachable within a few seconds.
+def fetch(models: Catalogue, model: Model, reporter: Reporter, metadata: HfFileMetadata | None = None) -> Path:
+    """Fetches the model's file into our cache and returns its path. The caller holds the model's lock."""
+    metadata = metadata or ask(models, model)
+    sha256, size = metadata.etag, metadata.size
+    if model.sha256 not in (None, sha256):
+        raise Failure(f"{model.name}: the hub has SHA-256 {sha256}, models.json {model.sha256}")
+    path = cache.model_path(model)
+    url = _url(models, model, metadata.commit_hash)
+    facts = {"source": url, "commit": metadata.commit_hash, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    if path.exists() and cache.sha256_of(path) == sha256:
+        cache.adopt(model, path, sha256, facts)
+        return path
+    partial = cache.beside(path, f".{sha256[:12]}.partial")  # named for the file that it is a part of
+    for other in path.parent.glob(f"{path.name}.*.partial"):
+        if other != partial or other.stat().st_size > size:
+            reporter.say("the file at the source has changed: starting again")
+            other.unlink()
+    done = partial.stat().st_size if partial.exists() else 0
+    if done:
+        reporter.say(f"going on after {human(done)} of {human(size)}")
+    reporter.say(f"fetching {model.title}, {human(size)}, from {_host(url)}; licence {model.licence}")
+    cache.check_disk(path.parent, size - done, model.name)
+    _download(url, partial, size, model.file, reporter)
+    return cache.install(model, partial, sha256, facts, reporter)
 
-    That the hub couldn't be reached is remembered for some minutes, so that only the first start
-    waits for it. The request runs in a thread of its own, since looking up a name can't be given a
-    time limit.
-    """
-    memory = cache.minfer_cache() / "hub-unreachable.json"
-    hub = Hub(catalogue, timeout=PROBE_SECONDS)
-    known = cache.read_json(memory)
-    age = time.time() - known.get("time", 0)
-    if known.get("endpoint") == hub.endpoint and 0 <= age < UNREACHABLE_MEMORY_SECONDS:
-        raise Unreachable(f"{known.get('reason')} (asked {age:.0f} s ago)")
-    result: list[Metadata | Failure] = []
 
-    def ask() -> None:
-        try:
-            result.append(hub.metadata(model))
-        except Failure as error:
-            result.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS)
-    silence = Unreachable(f"{hub.host} gave no answer within {PROBE_SECONDS:.0f} s")
-    answer = result[0] if result else silence
-    if isinstance(answer, Failure):
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_json(
-            memory, {"endpoint": hub.endpoint, "time": time.time(), "reason": str(answer)}
-        )
-        raise Unreachable(str(answer))
-    memory.unlink(missing_ok=True)
-    return answer
+def _download(url: str, partial: Path, size: int, name: str, reporter: Reporter) -> None:
+    """Appends what is missing to `partial`, and keeps what came unless it is no part of the model."""
+    try:
+        with _one_line(url), open(partial, "ab") as file:
+            http_get(url, file, resume_size=file.tell(), headers=build_hf_headers(headers={"Accept-Encoding": "identity"}),
+                     expected_size=size, displayed_filename=name, tqdm_class=reporter.bar)
+    except (Failure, OSError) as error:
+        done = partial.stat().st_size
+        with open(partial, "rb") as file:
+            problem = cache.describe_content(file.read(512)) if done else None
+        if problem or done > size:
+            partial.unlink()
+            raise Failure(f"{url}: what came {problem or f'has {done} bytes, expected {size}'}") from None
+        if not done:
+            partial.unlink()
+        kept = f"; {human(done)} of {human(size)} are kept: the same command goes on from there" if done else ""
+        if isinstance(error, Failure):
+            raise (Failure if done else type(error))(f"{error}{kept}") from None
+        raise Failure(f"{partial if error.errno else url}: {error.strerror or 'the connection was cut'}{kept}") from None

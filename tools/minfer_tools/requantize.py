@@ -14,6 +14,10 @@ import os
 import re
 from typing import Callable, Iterator
 
+import numpy as np
+from gguf import quants
+from gguf.constants import GGMLQuantizationType
+
 from . import gguf_file
 from .errors import Failure
 from .gguf_file import TENSOR_TYPES, KeyValue, Reader, TensorInfo
@@ -57,10 +61,6 @@ def _metadata(pairs: list[KeyValue]) -> list[KeyValue]:
 
 
 def _quantized(reader: Reader, source: TensorInfo, target: gguf_file.TensorType) -> Iterator[bytes]:
-    import numpy as np
-    from gguf import quants
-    from gguf.constants import GGMLQuantizationType
-
     chunk_rows = max(1, CHUNK_VALUES // source.shape[0])
     for data in reader.read(source, chunk_rows * source.row_bytes):
         rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, source.row_bytes)
@@ -78,7 +78,7 @@ def _quantized(reader: Reader, source: TensorInfo, target: gguf_file.TensorType)
 def requantize(
     source: str | os.PathLike,
     target: str | os.PathLike,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Callable[[int], object] = lambda n: None,
 ) -> None:
     """Writes `source`'s weights to `target` as q4_0; `progress` is told the bytes of each piece
     written.

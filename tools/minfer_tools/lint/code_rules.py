@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rules about kernels and about what keeps the bits the same on every machine."""
+"""Rules about barriers and about what keeps the bits the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,61 +13,9 @@ from minfer_tools.errors import Failure
 
 from .compile_flags import problems
 from .rule import Finding, Project, at, rule
-from .source import Kernel, Source
+from .source import Source
 
 EMULATOR = "common/cuda/emulator/"
-
-
-def chapter_kernels(project: Project) -> Iterator[tuple[Source, Kernel]]:
-    for chapter in project.chapters:
-        for source in chapter.cpp():
-            for kernel in source.kernels:
-                yield source, kernel
-
-
-@rule("kernel-comment")
-def kernel_comment(project: Project) -> Iterator[Finding]:
-    """A kernel's comment (///) has @param[direction] for each parameter, with a shape in brackets for
-    each pointer, and @launch{}, @traffic{} and @why{}."""
-    for source, kernel in chapter_kernels(project):
-        def finding(message: str, path=source.path, k=kernel) -> Finding:
-            return Finding(path, k.first_line, "kernel-comment", f"{k.name}: {message}", k.name)
-
-        if not kernel.comment:
-            yield finding("no /// comment right above it")
-            continue
-        documented = kernel.documented()
-        for parameter in kernel.parameters:
-            direction, text = documented.pop(parameter.name, ("", ""))
-            if not direction:
-                yield finding(f"no @param[in|out|in,out] {parameter.name}")
-            elif parameter.is_pointer and not re.search(r"\[[^\]]+\]", text):
-                yield finding(f"@param {parameter.name}: no shape; expected one such as [M, K]")
-        for name in documented:
-            yield finding(f"@param {name}: no such parameter")
-        for command in ("launch", "traffic", "why"):
-            if not kernel.has_command(command):
-                yield finding(f"no @{command}{{...}}")
-
-
-@rule("kernel-launch")
-def kernel_launch(project: Project) -> Iterator[Finding]:
-    """Below a kernel, before the next one, stands the function that launches it."""
-    for source, kernel in chapter_kernels(project):
-        following = re.compile(r"\b__global__\b").search(source.code, kernel.end)
-        below = source.code[kernel.end:following.start() if following else len(source.code)]
-        if not re.search(rf"\blaunch(?:_cooperative)?\s*\(\s*&?(?:\w+::)*{kernel.name}\b", below):
-            yield Finding(source.path, kernel.first_line, "kernel-launch",
-                          f"{kernel.name}: no launch({kernel.name}, ...) right below it", kernel.name)
-
-
-@rule("kernel-traffic")
-def kernel_traffic(project: Project) -> Iterator[Finding]:
-    """Beside a kernel NAME, in the same file, stands constexpr NAME_traffic(...): the bytes it moves."""
-    for source, kernel in chapter_kernels(project):
-        if not re.search(rf"\bconstexpr\b[^;{{}}()]*\b{kernel.stem}_traffic\s*\(", source.code):
-            yield Finding(source.path, kernel.first_line, "kernel-traffic",
-                          f"{kernel.name}: no constexpr function {kernel.stem}_traffic in this file", kernel.name)
 
 
 _BARRIER = re.compile(r"\b(?:__syncthreads(?:_count|_and|_or)?|(?:\w+(?:\.|->))?(?:grid_(?:sync|barrier|wait)\w*|sync_grid)"

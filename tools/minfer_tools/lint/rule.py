@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,32 +15,14 @@ from .source import Source
 #: Folders beside chapters/ whose sources obey the rules about device code.
 SHARED_FOLDERS = ("common", "oracle", "bench", "tests")
 
-_REASON = re.compile(r"<!-- reason: ([\w-]+)(?: ([^\n>]+?))? -->\s*\n((?:(?!#|<!--)[^\n]*\S[^\n]*\n?)*)")
-
-
 @dataclass(frozen=True, order=True)
 class Finding:
-    """Something against a rule. `subject` is what a reason may name: a kernel's or a file's name."""
+    """Something against a rule."""
 
     path: Path
     line: int
     rule: str
     message: str
-    subject: str = ""
-
-
-@dataclass
-class Reason:
-    """`<!-- reason: RULE [SUBJECT] -->` in a chapter's README, and the paragraph that follows it."""
-
-    rule: str
-    subject: str
-    text: str
-    line: int
-    used: bool = False
-
-    def covers(self, finding: Finding) -> bool:
-        return self.rule == finding.rule and self.subject in ("", finding.subject)
 
 
 @dataclass(frozen=True)
@@ -51,7 +32,6 @@ class LintedChapter:
     chapter: Chapter
     sources: list[Source]
     readme: str
-    reasons: list[Reason]
 
     @property
     def readme_path(self) -> Path:
@@ -60,10 +40,6 @@ class LintedChapter:
     @property
     def name(self) -> str:
         return self.chapter.name
-
-    def file_name(self, source: Source) -> str:
-        """The source's path inside the chapter."""
-        return source.path.relative_to(self.chapter.path).as_posix()
 
     def cpp(self) -> list[Source]:
         return [s for s in self.sources if s.path.suffix in SOURCE_SUFFIXES and s.path.suffix != ".cmake"]
@@ -105,33 +81,30 @@ class Project:
     def _read(chapter: Chapter) -> LintedChapter:
         path = chapter.path / "README.md"
         readme = path.read_text(encoding="utf-8") if path.is_file() else ""
-        reasons = [Reason(m[1], m[2] or "", m[3].strip(), readme.count("\n", 0, m.start()) + 1)
-                   for m in _REASON.finditer(readme)]
-        return LintedChapter(chapter, [Source.read(chapter.path / f) for f in chapter.sources()], readme, reasons)
+        return LintedChapter(chapter, [Source.read(chapter.path / f) for f in chapter.sources()], readme)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A named check. `excusable`: a reason in the chapter's README beats it."""
+    """A named check."""
 
     name: str
     summary: str
     check: Callable[[Project], Iterator[Finding]]
-    excusable: bool
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, excusable: bool = False):
+def rule(name: str):
     """Registers a check under its name; the docstring's first paragraph is what --list says."""
     def register(check: Callable[[Project], Iterator[Finding]]):
         summary = " ".join((check.__doc__ or "").split("\n\n")[0].split())
-        RULES[name] = Rule(name, summary, check, excusable)
+        RULES[name] = Rule(name, summary, check)
         return check
     return register
 
 
-def at(rule_name: str, source: Source, offset: int, message: str, subject: str = "") -> Finding:
+def at(rule_name: str, source: Source, offset: int, message: str) -> Finding:
     """A finding at an offset of a source."""
-    return Finding(source.path, source.line_of(offset), rule_name, message, subject)
+    return Finding(source.path, source.line_of(offset), rule_name, message)

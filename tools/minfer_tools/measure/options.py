@@ -8,6 +8,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from ..chapter_tree import find_chapters
 from ..errors import Failure
 from . import llama, machine, programs, records, sitting
 from .programs import progress
@@ -77,13 +78,8 @@ def add_tests(parser: argparse.ArgumentParser) -> None:
 def select(text: str, build_dir: Path, built: bool = True) -> list[sitting.Subject]:
     """The chapters that a list names. "all" are the GPU's; the oracle has to be asked for.
     @param built  whether the programs have to be there already"""
-    known = {}
-    for path in sorted(records.CHAPTERS.glob("[0-9][0-9]-*/main.cpp")):
-        number, slug = path.parent.name.split("-", 1)
-        # Chapter 00 measures the machine.
-        if number != "00":
-            on_gpu = any(path.parent.glob("*.cu"))
-            known[int(number)] = sitting.Subject(path.parent.name, build_dir / slug, on_gpu)
+    known = {chapter.number: sitting.Subject(chapter.name, build_dir / chapter.slug, chapter.on_gpu)
+             for chapter in find_chapters(records.ROOT) if chapter.is_engine}
     chosen = []
     for part in text.split(","):
         span = re.fullmatch(r"(\d\d?)(?:-(\d\d?))?", part)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ladder as a picture: every chapter's decode speed, with the roofline and llama.cpp's best."""
+"""The ladder as a picture: every chapter's speed, in decoding with the roofline, and llama.cpp's best."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LIGHT = Theme("", "#1c2026", "#c9d0d9", "#1553a0", "#a8434f")
 DARK = Theme("-dark", "#d8dde4", "#4a525e", "#8ab8ff", "#ff8f98")
 
 
-def ladders(sources: readme.Sources) -> dict[str, dict[str, list[Result]]]:
+def ladders(sources: readme.Sources, test: str) -> dict[str, dict[str, list[Result]]]:
     """The results of each machine by model, the small ones first; where only llama.cpp ran is no ladder."""
     found: dict[str, dict[str, list[Result]]] = {}
-    for result in readme.ladder_results(sources):
+    for result in readme.ladder_results(sources, test):
         found.setdefault(result.record["machine"]["id"], {}).setdefault(result.run["model"]["name"], []).append(result)
     by_machine = {machine: {model: results for model, results in sorted(models.items(), key=lambda m: readme.by_size(m[0]))
                             if any(result.run["engine"] != "llama.cpp" for result in results)}
@@ -91,8 +91,8 @@ def _panel(axes, model: str, results: list[Result], names: list[str], theme: The
     axes.minorticks_off()
 
 
-def draw(machine: str, models: dict[str, list[Result]], theme: Theme, path: Path) -> Path:
-    """Writes a picture in the form that the path's ending names. @param machine  its name"""
+def draw(title: str, models: dict[str, list[Result]], theme: Theme, path: Path) -> Path:
+    """Writes a picture in the form that the path's ending names."""
     matplotlib, pyplot = _library()
     names = sorted({result.record["chapter"] for results in models.values() for result in results
                     if result.run["engine"] != "llama.cpp"})
@@ -102,7 +102,7 @@ def draw(machine: str, models: dict[str, list[Result]], theme: Theme, path: Path
         for axes, (model, results) in zip(all_axes[0], models.items()):
             _panel(axes, model, results, names, theme)
         all_axes[0][0].set_yticks(range(len(names)), names)
-        figure.suptitle(f"{machine}: {readme.LADDER_TEST}, tokens a second", fontsize=11)
+        figure.suptitle(title, fontsize=11)
         handles, labels = all_axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,9 @@ def draw(machine: str, models: dict[str, list[Result]], theme: Theme, path: Path
 
 
 def draw_all(sources: readme.Sources, folder: Path) -> Iterator[Path]:
-    """For each machine that has a ladder: SVG for light and for dark pages, and PNG."""
-    for machine, models in sorted(ladders(sources).items()):
-        name = next(iter(models.values()))[0].record["machine"]["name"]
-        for theme, ending in ((LIGHT, ".svg"), (DARK, ".svg"), (LIGHT, ".png")):
-            yield draw(name, models, theme, folder / f"ladder-{machine}{theme.suffix}{ending}")
+    """For each test and machine that has a ladder: SVG for light and for dark pages, and PNG."""
+    for test in readme.LADDER_TESTS:
+        for machine, models in sorted(ladders(sources, test).items()):
+            title = f"{next(iter(models.values()))[0].record['machine']['name']}: {test}, tokens a second"
+            for theme, ending in ((LIGHT, ".svg"), (DARK, ".svg"), (LIGHT, ".png")):
+                yield draw(title, models, theme, folder / f"{readme.picture(machine, test)}{theme.suffix}{ending}")

@@ -19,7 +19,8 @@ from .records import ROOT, Result
 REPORTED = ROOT / "tools" / "reported.json"
 MISLEADING_BYTES = 6_881_280  # chapter 00's kMisleadingBytes
 TABLE = re.compile(r"(<!-- table: ([^>\n]*?) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
-LADDER_TEST = "tg128"
+LADDER_TEST, PROMPT_TEST = "tg128", "pp512"
+LADDER_TESTS = (LADDER_TEST, PROMPT_TEST)
 FIGURES = "docs/figures"
 KERNELS = "tests/chapters/records/*-kernels.json"
 
@@ -70,24 +71,49 @@ def agreement(result: Result) -> str:
     return f"{checked['agree']} of {checked['tokens']}" if checked else ""
 
 
+def prompt_command(chapter: str) -> str:
+    return f"./minfer bench --chapter {chapter[:2]} -p 512 -n 0 --record"
+
+
+def with_prompts(measured: list[Result]) -> list[tuple[Result, bool]]:
+    """The results, each with whether it is one: a prompt that nobody timed stands behind its decoding, and is none."""
+    timed = {(id(r.record), *records.identity(r.run)) for r in measured if r.test.name == PROMPT_TEST}
+    found = []
+    for result in measured:
+        found.append((result, True))
+        if result.test.name == LADDER_TEST and (id(result.record), *records.identity(result.run)) not in timed:
+            found.append((result, False))
+    return found
+
+
+def best_of_peer(sources: Sources, result: Result, test: str) -> str:
+    """llama.cpp's best at a test on a result's machine and model; nothing where it was not measured."""
+    speeds = [other.speed for other in tables.all_results(sources.of("00-roofline"))
+              if other.run["engine"] == "llama.cpp" and other.run["model"]["name"] == result.run["model"]["name"]
+              and other.record["machine"]["id"] == result.record["machine"]["id"] and other.test.name == test]
+    return tables.speed(max(speeds)) if speeds else ""
+
+
 def chapter_results(sources: Sources, chapter: str) -> str:
     """A chapter's own table: the reported figure first, then all that was measured."""
-    header = ["machine", "model", "engine", "test", "source", "tok/s", "slowest to fastest", "GB/s", "of the roofline",
-              "tokens as llama.cpp's"]
+    header = ["machine", "model", "engine", "test", "source", "tok/s", "llama.cpp, its best", "slowest to fastest", "GB/s",
+              "of the roofline", "tokens as llama.cpp's"]
     reported = sources.reported
     rows = []
     if chapter in reported["chapters"]:
         rows.append([reported["machine"], reported["model"], "", reported["test"], reported["status"],
-                     reported["chapters"][chapter], "", "", "", ""])
+                     reported["chapters"][chapter], "", "", "", "", ""])
     measured = sorted(tables.all_results(sources.of(chapter)),
                       key=lambda result: (result.record["machine"]["name"], by_size(result.run["model"]["name"])))
-    for result in measured:
-        rows.append([result.record["machine"]["name"], result.run["model"]["name"], tables.engine_title(result.run),
-                     result.test.name, source_of(result), tables.speed(result.speed), spread(result),
-                     tables.number(result.gb_per_s), tables.percent(result.share), agreement(result)])
+    for result, is_timed in with_prompts(measured):
+        test = result.test.name if is_timed else PROMPT_TEST
+        row = [result.record["machine"]["name"], result.run["model"]["name"], tables.engine_title(result.run), test]
+        rows.append([*row, source_of(result), tables.speed(result.speed), best_of_peer(sources, result, test), spread(result),
+                     tables.number(result.gb_per_s), tables.percent(result.share), agreement(result)] if is_timed else
+                    [*row, not_yet(prompt_command(chapter)), "", best_of_peer(sources, result, test), "", "", "", ""])
     if not measured:
         number = "oracle" if chapter.startswith("01-") else chapter[:2]
-        rows.append(["any", "any", "", "", not_yet(f"./minfer bench --chapter {number} --record"), "", "", "", "", ""])
+        rows.append(["any", "any", "", "", not_yet(f"./minfer bench --chapter {number} --record"), *[""] * 6])
     return tables.markdown(header, rows, left=5)
 
 
@@ -123,34 +149,34 @@ def llama_cpp(sources: Sources, chapter: str) -> str:
     return tables.markdown(["machine", "model", "as", "test", "source", "tok/s"], rows, left=5)
 
 
-def ladder_results(sources: Sources) -> list[Result]:
-    """What the ladder shows: plain decoding on a GPU, of every chapter with the engine's defaults and of llama.cpp."""
+def ladder_results(sources: Sources, test: str = LADDER_TEST) -> list[Result]:
+    """What the ladder shows: a test on a GPU, of every chapter with the engine's defaults and of llama.cpp."""
     return [result for result in tables.all_results(sources.records)
-            if result.test.name == LADDER_TEST and (result.run["engine"] == "llama.cpp" or not result.run["options"])
+            if result.test.name == test and (result.run["engine"] == "llama.cpp" or not result.run["options"])
             and result.record["machine"]["bandwidth_of"] != "cpu"]
 
 
 def ladder(sources: Sources, _: str) -> str:
-    """Every chapter's decode speed: a column for each machine and model that was measured."""
-    measured = ladder_results(sources)
-    columns = sorted({(r.record["machine"]["name"], r.run["model"]["name"]) for r in measured},
-                     key=lambda column: (column[0], by_size(column[1])))
+    """Every chapter's speed in decoding, and below in reading a prompt: a column for each machine and model."""
     cells: dict[str, dict[tuple, str]] = {}
-    for result in measured:
+    for result in [result for test in LADDER_TESTS for result in ladder_results(sources, test)]:
         title = (tables.engine_title(result.run) if result.run["engine"] == "llama.cpp"
                  else f"[{result.record['chapter']}](chapters/{result.record['chapter']}/README.md)")
-        key = (result.record["machine"]["name"], result.run["model"]["name"])
+        key = (result.record["machine"]["name"], result.run["model"]["name"], result.test.name)
         share = f" ({tables.percent(result.share)})" if result.share else ""
         cells.setdefault(title, {})[key] = tables.speed(result.speed) + share
     if not cells:
         reported = sources.reported
         return tables.markdown(["machine", "model", "tok/s"],
                                [[reported["machine"], reported["model"], not_yet("./minfer bench --reproduce")]], left=3)
-    header = [f"{LADDER_TEST}, tok/s (of the roofline)", *(f"{machine}, {model}" for machine, model in columns)]
+    columns = sorted({key[:2] for row in cells.values() for key in row}, key=lambda column: (column[0], by_size(column[1])))
     # Above the chapters llama.cpp, the file that everybody has first.
     titles = sorted(cells, key=lambda title: (not title.startswith("llama.cpp"), "stock" not in title, title))
-    return tables.markdown(header, [[title, *(cells[title].get(column, "not yet measured") for column in columns)]
-                                    for title in titles])
+    return "\n".join(
+        tables.markdown([f"{test}, tok/s{share}", *(f"{machine}, {model}" for machine, model in columns)],
+                        [[title, *(cells[title].get((*column, test), "not yet measured") for column in columns)]
+                         for title in titles])
+        for test, share in ((LADDER_TEST, " (of the roofline)"), (PROMPT_TEST, "")))
 
 
 def breakdown(sources: Sources, chapter: str) -> str:
@@ -198,7 +224,7 @@ def _launches(steps: list[Breakdown], name: str) -> str:
 
 
 def kernels(sources: Sources, chapter: str) -> str:
-    """Each kernel by itself, from its traffic function: a column for each machine and the shapes of each model."""
+    """Each kernel by itself, its bytes as its launch states them: a column for each machine and the shapes of each model."""
     slug = chapter[3:]
     bandwidth = {record["machine"]["gpu"]: record["machine"]["bandwidth_gb_per_s"] for record in sources.of(chapter)}
     columns: dict[str, dict[str, str]] = {}
@@ -251,19 +277,25 @@ def reference(sources: Sources, chapter: str) -> str:
     return tables.markdown(header, [line(rows[key]) for key in sorted(rows)], left=4)
 
 
-def ladder_machines(sources: Sources) -> dict[str, str]:
+def ladder_machines(sources: Sources, test: str) -> dict[str, str]:
     """Names by id of the machines on which chapters were measured: each has a picture of the ladder."""
-    return {result.record["machine"]["id"]: result.record["machine"]["name"] for result in ladder_results(sources)
+    return {result.record["machine"]["id"]: result.record["machine"]["name"] for result in ladder_results(sources, test)
             if result.run["engine"] != "llama.cpp"}
+
+
+def picture(machine: str, test: str) -> str:
+    """What the ladder's picture of a machine is called, without its ending."""
+    return f"ladder-{machine}" + ("" if test == LADDER_TEST else f"-{test}")
 
 
 def ladder_plot(sources: Sources, _: str) -> str:
     """The ladder's pictures, for a light page and a dark one: tools/render_tables.py --plot draws them."""
     return "".join(
-        f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{FIGURES}/ladder-{machine}-dark.svg">\n'
-        f'<img alt="The ladder on an {name}: every chapter\'s {LADDER_TEST}, the roofline, and llama.cpp" '
-        f'src="{FIGURES}/ladder-{machine}.svg">\n</picture>\n'
-        for machine, name in sorted(ladder_machines(sources).items()))
+        f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{FIGURES}/{picture(machine, test)}-dark.svg">\n'
+        f'<img alt="The ladder on an {name}: every chapter\'s {test}, {limit}and llama.cpp" '
+        f'src="{FIGURES}/{picture(machine, test)}.svg">\n</picture>\n'
+        for test, limit in ((LADDER_TEST, "the roofline, "), (PROMPT_TEST, ""))
+        for machine, name in sorted(ladder_machines(sources, test).items()))
 
 
 RENDERERS: dict[str, Callable[[Sources, str], str]] = {
