@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
     parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
     parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")
-    parser.add_argument("-j", default="auto", metavar="N", help="processes (default: one a core)")
+    parser.add_argument("-j", default="auto", metavar="N", help="processes (default: as many as CPUs)")
     arguments = parser.parse_args()
     try:
         return build(arguments.out.resolve(), arguments)

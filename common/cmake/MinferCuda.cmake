@@ -104,7 +104,7 @@ function(minfer_add_emulator target)
   target_compile_definitions(${target} PUBLIC MINFER_EMULATOR)
   target_compile_options(${target} PUBLIC -Wno-unknown-pragmas ${ARGN}) # #pragma unroll
   target_link_options(${target} PUBLIC ${ARGN})
-  target_link_libraries(${target} PUBLIC minfer_flags Boost::context ${CMAKE_DL_LIBS})
+  target_link_libraries(${target} PUBLIC minfer_flags Boost::context ${CMAKE_DL_LIBS} PRIVATE minfer_common)
 endfunction()
 
 if(MINFER_HAVE_EMULATOR AND NOT TARGET minfer_emulator)

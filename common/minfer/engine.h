@@ -28,7 +28,7 @@ struct EngineOption {
 /// What the command line and the environment ask of an engine.
 struct EngineOptions {
   std::uint32_t context = 4096;       ///< positions the KV cache holds
-  std::uint32_t threads = 0;          ///< CPU threads; 0: one a core
+  std::uint32_t threads = 0;          ///< CPU threads; 0: usable_cpus()
   std::map<std::string, int> values;  ///< of the options that are set, by EngineOption::name
 
   /// The option's value, `otherwise` where it is not set.

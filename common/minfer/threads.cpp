@@ -2,11 +2,13 @@
 #include <minfer/threads.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -45,6 +47,35 @@ class SignalsBlocked {
 };
 
 }  // namespace
+
+unsigned usable_cpus(const std::string& root) {
+  cpu_set_t affinity;
+  long long count = std::max(1u, std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof affinity, &affinity) == 0) count = CPU_COUNT(&affinity);
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // NUMBER:CONTROLLERS:PATH, v2 has none
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
+    const bool v2 = controllers == ",,";
+    if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
+    const std::string mount = root + "/sys/fs/cgroup" + (v2 ? "" : "/cpu");
+    std::string path = line.substr(second + 1);
+    for (std::size_t end = path.size(); end != std::string::npos; end = path.rfind('/')) {
+      path.erase(end);
+      long long quota = 0,
+                period = 0;  // 0 where there is no limit ("max"), or the group isn't seen
+      if (v2) {
+        std::ifstream(mount + path + "/cpu.max") >> quota >> period;
+      } else {
+        std::ifstream(mount + path + "/cpu.cfs_quota_us") >> quota;
+        std::ifstream(mount + path + "/cpu.cfs_period_us") >> period;
+      }
+      if (quota > 0 && period > 0) count = std::min(count, std::max(1LL, quota / period));
+    }
+  }
+  return static_cast<unsigned>(count);
+}
 
 struct ThreadPool::Impl {
   explicit Impl(unsigned threads) {
@@ -141,8 +172,7 @@ struct ThreadPool::Impl {
 };
 
 ThreadPool::ThreadPool(unsigned threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  impl_ = std::make_unique<Impl>(threads);
+  impl_ = std::make_unique<Impl>(threads == 0 ? usable_cpus() : threads);
 }
 
 ThreadPool::~ThreadPool() = default;

@@ -3,14 +3,20 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 namespace minfer {
+
+/// CPUs that may work for this process at once: those of its affinity, within the quota of its
+/// control groups (v2 and v1). tools/cli/build.py has the same rule, for builds and `doctor`.
+/// @param root  where /proc and /sys are, for tests
+unsigned usable_cpus(const std::string& root = "");
 
 /// A team of threads that share loops. Which thread does what never shows in a result: pieces are
 /// dealt as threads come for them, so every piece's work must be independent of the others'.
 class ThreadPool {
  public:
-  /// @param threads how many work at a loop, the caller among them; 0: one a core
+  /// @param threads how many work at a loop, the caller among them; 0: usable_cpus()
   /// @throws std::runtime_error when the system does not let it have that many
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();

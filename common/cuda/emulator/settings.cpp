@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
-#include <thread>
+
+#include <minfer/threads.h>
 
 #include "cuda/emulator/sanitizer.h"
 
@@ -30,11 +31,10 @@ std::optional<std::uint64_t> number(const char* name, std::uint64_t least, std::
 
 Settings from_environment() {
   Settings result;
-  const std::uint64_t cpus = std::max(1u, std::thread::hardware_concurrency());
   result.sm_count = static_cast<int>(number("MINFER_EMULATOR_SMS", 1, 1024).value_or(8));
   result.seed = number("MINFER_EMULATOR_SEED", 0, UINT64_MAX);
   result.workers = static_cast<int>(
-      number("MINFER_EMULATOR_WORKERS", 1, 256).value_or(std::min<std::uint64_t>(cpus, 8)));
+      number("MINFER_EMULATOR_WORKERS", 1, 256).value_or(std::min(usable_cpus(), 8U)));
   result.memory_bytes =
       number("MINFER_EMULATOR_MEMORY", 0, std::uint64_t{1} << 46).value_or(result.memory_bytes);
   // AddressSanitizer's redzones make frames several times larger.

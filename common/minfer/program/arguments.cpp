@@ -157,7 +157,7 @@ void add_loading(CLI::App& app, Arguments& arguments) {
       "positions of context, capped by the model [4096]");
   add_count(
       app, "--threads", 1, kMaxThreads, [&](std::uint32_t t) { arguments.engine.threads = t; },
-      "CPU threads [one a core]");
+      "CPU threads [one a usable CPU]");
   app.add_flag("--no-mmap", arguments.no_mmap, "read the file into memory instead of mapping it");
   app.add_flag("--requantize", arguments.requantize,
                "requantize all layer matrices to Q4_0, as the GPU engines do");
