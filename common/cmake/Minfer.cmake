@@ -4,6 +4,11 @@
 include_guard(GLOBAL)
 
 get_filename_component(MINFER_ROOT "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
+foreach(path IN ITEMS "${MINFER_ROOT}" "${CMAKE_BINARY_DIR}")
+  if("${path}" MATCHES "[][;\"|<>]|\\\${") # they mean something in CMake's lists, patterns and expressions
+    message(FATAL_ERROR "${path}: CMake can't build where the path has one of [ ] ; \" | < > or \${: rename the folder")
+  endif()
+endforeach()
 list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_LIST_DIR}")
 
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -21,6 +26,7 @@ set(MINFER_MARCH "auto" CACHE STRING
 
 # Notes what this configuration leaves out, and why; minfer_report_left_out() prints it.
 function(minfer_left_out what why)
+  string(REPLACE ";" "," why "${why}") # which would end an entry of the list
   set_property(GLOBAL APPEND PROPERTY MINFER_LEFT_OUT "${what}: ${why}")
 endfunction()
 

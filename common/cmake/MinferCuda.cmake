@@ -2,7 +2,7 @@
 # Builds CUDA sources twice: by nvcc for a GPU, and by the C++ compiler for the emulator. Included
 # after minfer_setup(), in the top directory of the build.
 #
-#   MINFER_HAVE_CUDA       there is a CUDA compiler
+#   MINFER_HAVE_CUDA       there is a CUDA compiler, and it works
 #   MINFER_HAVE_EMULATOR   there is Boost.Context, which the emulator's threads are made of
 #
 #   minfer_add_kernels(NAME SOURCES... [LIBRARIES ...])
@@ -13,6 +13,7 @@
 # Sources are .cu and .cpp files. A library of LIBRARIES that was made by minfer_add_kernels() is
 # linked in the form that fits. What can't be built is left out; test for the target.
 include_guard(DIRECTORY)
+include(CudaProblem)
 
 option(MINFER_CUDA "Build the kernels for a GPU, where nvcc is found" ON)
 option(MINFER_RESOURCE_USAGE "Let nvcc print each kernel's registers, spills and shared memory" ON)
@@ -20,24 +21,29 @@ set(MINFER_CUDA_DIR "${CMAKE_CURRENT_LIST_DIR}/../cuda")
 
 # ------------------------------------------------------------------------------ by nvcc
 
-# The toolkit's installer leaves PATH alone.
-if(MINFER_CUDA AND NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX}
-   AND NOT CMAKE_CROSSCOMPILING)
-  find_program(MINFER_NVCC nvcc HINTS /usr/local/cuda/bin)
-  mark_as_advanced(MINFER_NVCC)
-  if(MINFER_NVCC)
-    set(CMAKE_CUDA_COMPILER "${MINFER_NVCC}")
+set(MINFER_HAVE_CUDA OFF)
+if(MINFER_CUDA)
+  set(nvcc "$ENV{CUDACXX}")
+  if(CMAKE_CUDA_COMPILER)
+    set(nvcc "${CMAKE_CUDA_COMPILER}")
+  elseif(NOT nvcc AND NOT CMAKE_CROSSCOMPILING)
+    find_program(MINFER_NVCC nvcc HINTS /usr/local/cuda/bin) # the toolkit's installer leaves PATH alone
+    mark_as_advanced(MINFER_NVCC)
+    set(nvcc "${MINFER_NVCC}")
   endif()
-endif()
-if(NOT MINFER_CUDA)
-  set(MINFER_HAVE_CUDA OFF)
-elseif(DEFINED CMAKE_CUDA_COMPILER OR DEFINED ENV{CUDACXX})
-  enable_language(CUDA)
-  set(MINFER_HAVE_CUDA ON)
-  find_package(CUDAToolkit REQUIRED)
-else()
-  set(MINFER_HAVE_CUDA OFF)
-  minfer_left_out("kernels for a GPU" "nvcc is not installed (CUDA toolkit 12.6 or newer)")
+  if(nvcc)
+    minfer_cuda_problem(why "${nvcc}" "${CMAKE_BINARY_DIR}/CMakeFiles")
+  else()
+    set(why "nvcc is not installed (CUDA toolkit 12.6 or newer)")
+  endif()
+  if(why)
+    minfer_left_out("kernels for a GPU" "${why}")
+  else()
+    set(CMAKE_CUDA_COMPILER "${nvcc}")
+    enable_language(CUDA)
+    set(MINFER_HAVE_CUDA ON)
+    find_package(CUDAToolkit REQUIRED)
+  endif()
 endif()
 
 if(MINFER_HAVE_CUDA AND NOT TARGET minfer_cuda_flags)
