@@ -68,6 +68,17 @@ def test_ab_goes_with_nothing_else(words):
     assert caught.value.status == 2
 
 
+def test_an_option_that_a_chapter_lacks_would_name_results_wrongly(tmp_path):
+    (tmp_path / "dp4a").write_text("#!/bin/sh\necho '  --tchunk N  tokens (also: TCHUNK)\n --model PATH (also:\n   MODEL)'\n")
+    (tmp_path / "dp4a").chmod(0o755)
+    subjects = [sitting.Subject("05-dp4a", tmp_path / "dp4a", True)]
+    assert options.make_options(parsed("--option", "TCHUNK=8"), subjects).engine_options == {"TCHUNK": "8"}
+    for name in ("LMHAED", "LMHEAD", "MODEL"):
+        with pytest.raises(Failure, match=f"^--option: 05-dp4a has no {name}; it has TCHUNK$") as caught:
+            options.make_options(parsed("--option", f"{name}=0"), subjects)
+        assert caught.value.status == 2
+
+
 def test_two_chapters_take_turns_abba(monkeypatch):
     called = []
 

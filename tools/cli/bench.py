@@ -113,7 +113,7 @@ def compare_two(subjects: list[sitting.Subject], found: list[sitting.NamedModel]
     if len(subjects) != 2 or len(found) != 1:
         raise Failure("--ab: expected two different chapters and one model", USAGE)
     (a, b), model = subjects, found[0]
-    settings = options.make_options(arguments)
+    settings = options.make_options(arguments, subjects)
     rows = ab.rows(*ab.take(a, b, model, settings))
     if arguments.form == "json":
         print(json.dumps(rows, indent=1))

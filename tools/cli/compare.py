@@ -14,6 +14,7 @@ from pathlib import Path
 from cli import build, models, peer, run
 from cli.console import DONE, FAILED, say
 from minfer_tools import cache
+from minfer_tools.command_line import ending, positive
 from minfer_tools.errors import Failure
 from minfer_tools.measure import correctness, llama
 from minfer_tools.measure.programs import json_lines, run_program
@@ -57,9 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What `compare` takes besides --model and --no-install."""
     parser.add_argument("--chapter", default="oracle", metavar="NN|oracle", help="whose tokens (default: the oracle's)")
     parser.add_argument("--device", choices=("auto", "gpu", "emulator"), default="auto", help=argparse.SUPPRESS)
-    parser.add_argument("--cases", type=int, metavar="N", help="the first N reference prompts (default: all six)")
-    parser.add_argument("-n", type=int, default=128, metavar="N", help="tokens of each answer (%(default)s)")
-    parser.add_argument("--threads", type=int, metavar="T", help="CPU threads (default: one a core)")
+    parser.add_argument("--cases", type=positive, metavar="N", help="the first N reference prompts (default: all six)")
+    parser.add_argument("-n", type=positive, default=128, metavar="N", help="tokens of each answer (%(default)s)")
+    parser.add_argument("--threads", type=positive, metavar="T", help="CPU threads (default: one a usable CPU)")
     parser.add_argument("--llama-cpp", type=Path, metavar="DIR",
                         help="llama-quantize and ref_oracle (default: built from llama.cpp's package)")
 
@@ -77,7 +78,7 @@ def references(programs: Path, model: Path, prompts: list[list[int]], n: int, th
         done = subprocess.run([programs / "ref_oracle", f32, str(n), str(threads)], input=lines,
                               stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise Failure(f"ref_oracle failed with exit status {done.returncode}")
+        raise Failure(f"ref_oracle failed with {ending(done.returncode)}")
     answers = json_lines(done.stdout, "ref_oracle")
     if len(answers) != len(prompts):
         raise Failure(f"ref_oracle answered {len(answers)} of {len(prompts)} prompts")

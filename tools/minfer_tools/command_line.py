@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import signal
 import sys
 from typing import Callable
 
@@ -33,6 +35,27 @@ class Parser(argparse.ArgumentParser):
         except OSError as error:
             drop_output()
             self.exit(self.failed, f"{self.prog}: cannot write standard output: {error.strerror or error}\n")
+
+
+def natural(text: str) -> int:
+    """The type of an argument that counts, and may be none."""
+    if not re.fullmatch(r"[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number, 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number, 1 or more")
+    return int(text)
+
+
+def ending(status: int) -> str:
+    """How a program ended: "exit status 3", "signal 9 (Killed): was there too little memory?"."""
+    if status >= 0:
+        return f"exit status {status}"
+    memory = ": was there too little memory?" if status == -signal.SIGKILL else ""
+    return f"signal {-status} ({signal.strsignal(-status)}){memory}"
 
 
 def exit_status(name: str, main: Callable[[], int | None], failed: int = 1, interrupted: str = "interrupted") -> int:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from ..chapter_tree import find_chapters
+from ..command_line import natural, positive
 from ..errors import Failure
 from . import llama, machine, programs, records, sitting
 from .programs import progress
@@ -20,16 +21,6 @@ def numbers(text: str) -> str:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected whole numbers with commas between them")
     return text
-
-
-def positive(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d*", text):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, 1 or more")
-    return int(text)
-
-
-def natural(text: str) -> int:
-    return 0 if text == "0" else positive(text)
 
 
 def named_model(text: str) -> sitting.NamedModel:
@@ -103,7 +94,13 @@ def select(text: str, build_dir: Path, built: bool = True) -> list[sitting.Subje
     return chosen
 
 
-def make_options(arguments: argparse.Namespace) -> sitting.Options:
+def make_options(arguments: argparse.Namespace, subjects: list[sitting.Subject]) -> sitting.Options:
+    """How the subjects are measured. @throws Failure where one has not the option that its results would be called by"""
+    for subject in subjects if arguments.option else []:
+        known = programs.engine_options(subject.program)
+        for name, _ in arguments.option:
+            if name not in known:
+                raise Failure(f"--option: {subject.chapter} has no {name}; it has {', '.join(known) or 'none'}", USAGE)
     return sitting.Options(
         plan=programs.Plan(arguments.p, arguments.n, arguments.d, arguments.r), turns=arguments.turns,
         threads=arguments.threads, engine_options=dict(arguments.option), check_cases=arguments.check_cases,
@@ -113,7 +110,7 @@ def make_options(arguments: argparse.Namespace) -> sitting.Options:
 def measure(subjects: list[sitting.Subject], models: list[sitting.NamedModel], arguments: argparse.Namespace,
             build_dir: Path) -> list[dict]:
     """A sitting's records, not written yet."""
-    options = make_options(arguments)
+    options = make_options(arguments, subjects)
     for model in models:
         if not model.path.is_file():
             raise Failure(f"--model: {model.path}: no such file", USAGE)

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from ..command_line import ending
 from ..errors import Failure
 
 
@@ -61,12 +64,12 @@ def run_program(command: list, environment: dict | None = None, quiet: bool = Fa
                               text=True, env=environment, check=False)
     except OSError as error:
         raise Failure(f"{words[0]}: {error.strerror}") from None
-    if done.returncode == 130 or done.returncode < 0:
+    if done.returncode in (130, -signal.SIGINT):
         raise KeyboardInterrupt
     if done.returncode:
         said = (done.stderr or "").strip().splitlines()
-        reason = f": {said[-1]}" if said else "; its messages are above"
-        raise Failure(f"{Path(words[0]).name} failed with exit status {done.returncode}{reason}")
+        reason = f": {said[-1]}" if said else "" if done.returncode < 0 else "; its messages are above"
+        raise Failure(f"{Path(words[0]).name} failed with {ending(done.returncode)}{reason}")
     return done.stdout
 
 
@@ -92,6 +95,12 @@ def bench(program: Path, model: Path, plan: Plan, extra: list[str], environment:
     if not lines:
         raise Failure(f"{program.name} bench printed no result")
     return lines
+
+
+def engine_options(program: Path) -> list[str]:
+    """The variables that a program's engine takes as options, by its help."""
+    named = re.findall(r"\(also:\s+([A-Z]+)\)", run_program([program, "bench", "--help"]))
+    return [name for name in named if name != "MODEL"]
 
 
 def add_samples(tests: dict[str, Test], lines: list[dict]) -> None:
