@@ -3,6 +3,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +21,20 @@ def pytest_runtest_setup(item):
             pytest.skip(f"no pseudo-terminal on this machine: {error.strerror or error}")
         for end in ends:
             os.close(end)
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Path:
+    """A folder of our own at the front of the PATH, and a build folder to write logs to."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MINFER_BUILD_DIR", str(tmp_path / "build"))
+    return folder
+
+
+@pytest.fixture
+def tiny_model(tmp_path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF" + bytes(60))
+    return path

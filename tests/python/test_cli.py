@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from cli import VERSION
+from cli.build import usable_cpus
 from minfer_tools import cache, catalogue, synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,6 +242,15 @@ def test_more_threads_than_memory_has_room_for_are_refused(model):
 
     refused(program("run", "--model", model, "--threads", 1024, "hi", preexec_fn=limit), 1,
             "cannot start 1024 threads")
+
+
+def test_an_engine_has_as_many_threads_as_cpus_are_usable(model):
+    def threads(**kwargs) -> int:
+        return int(re.search(r"CPU, fp32, (\d+) thread", program("run", "--model", model, "-n", 1, "hi", **kwargs).stderr)[1])
+
+    first = min(os.sched_getaffinity(0))
+    assert threads() == usable_cpus()
+    assert threads(preexec_fn=lambda: os.sched_setaffinity(0, {first})) == 1
 
 
 # --- lengths

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,16 +38,6 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture
-def programs(tmp_path, monkeypatch) -> Path:
-    """A folder of our own at the front of the PATH, and a build folder to write logs to."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("MINFER_BUILD_DIR", str(tmp_path / "build"))
-    return folder
-
-
 # --- the command line
 
 
@@ -55,6 +46,10 @@ def test_help_of_every_command_has_examples(command):
     result = minfer(command, "--help")
     assert result.returncode == 0
     assert f"  ./minfer {command}" in result.stdout.partition("examples:")[2]
+
+
+def test_help_says_what_becomes_of_a_last_line_end():
+    assert "standard input, without a line end" in " ".join(minfer("run", "--help").stdout.split())
 
 
 def test_help_names_every_command():
@@ -105,6 +100,9 @@ def test_one_version_everywhere():
     (["detokenize"], "the following arguments are required: ID"),
     (["model", "gpt-5"], "no model is named 'gpt-5'"),
     (["test", "-L", "fast"], "invalid choice: 'fast'"),
+    (["chat", "-n", "0"], "argument -n: found '0', expected a number, 1 or more"),
+    (["compare", "--cases", "0"], "argument --cases: found '0', expected a number, 1 or more"),
+    (["compare", "-n", "0"], "argument -n: found '0', expected a number, 1 or more"),
     (["diff"], "diff: which chapters?"),
     (["diff", "01", "77"], "77"),
     (["sing"], "invalid choice: 'sing'"),
@@ -156,13 +154,6 @@ esac
 """
 
 
-@pytest.fixture
-def tiny_model(tmp_path, monkeypatch) -> Path:
-    path = tmp_path / "tiny.gguf"
-    path.write_bytes(b"GGUF" + bytes(60))
-    return path
-
-
 @pytest.mark.parametrize("words, passed_on", [
     (["run", "Hi there"], "<--><Hi there>"),
     (["run", "->"], "<--><->>"),
@@ -172,6 +163,7 @@ def tiny_model(tmp_path, monkeypatch) -> Path:
     (["run", "--spec", "1", "--lmhead=4", "hello"], "<--spec><1><--lmhead><4><--><hello>"),
     (["run", "--prompt-ids", "1 2 3", "--teacher", "2", "--rawids"], "<--teacher><2><--rawids><--prompt-ids><1 2 3>"),
     (["chat", "--system", ""], "<--system><>"),
+    (["chat", "-n", "6"], "<-n><6>"),
     (["tokenize", "--special", "a b"], "<--special><--><a b>"),
     (["detokenize", "1", "2"], "<--><1><2>"),
 ])
@@ -214,23 +206,32 @@ def test_a_build_that_fails_shows_why_and_where(programs, tiny_model):
     result = minfer("tokenize", "--model", str(tiny_model), "x")
     assert result.returncode == 1
     assert "a.cpp:1: error: no such thing" in result.stderr
-    log = re.search(r"the build failed \(exit 3\); all of its output: (\S+)", result.stderr)
+    log = re.search(r"the build failed \(exit status 3\): a.cpp:1: error: no such thing; all of its output: (\S+)",
+                    result.stderr)
     assert "no such thing" in Path(log[1]).read_text()
 
 
-def test_ctrl_c_ends_a_build_with_130(programs, tiny_model):
-    script(programs / "cmake", f"touch {programs}/started\nexec sleep 30\n")
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "minfer", "tokenize", "--model", tiny_model, "x"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True)
+@pytest.mark.parametrize("number, status, last", [(signal.SIGINT, 130, "minfer: interrupted"),
+                                                  (signal.SIGTERM, 143, "minfer: terminated"),
+                                                  (signal.SIGHUP, 129, "minfer: terminated")])
+def test_a_build_ends_with_the_command_and_so_does_what_it_started(number, status, last, programs, tiny_model):
+    script(programs / "sleeper", f"echo $$ >{programs}/pid\nmv {programs}/pid {programs}/started\nexec sleep 60\n")
+    script(programs / "cmake", "sleeper\ntrue\n")
+    process = subprocess.Popen([sys.executable, ROOT / "minfer", "tokenize", "--model", tiny_model, "x"],
+                               stderr=subprocess.PIPE, text=True)
     while not (programs / "started").exists():
         assert process.poll() is None
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert said.splitlines()[-1] == "minfer: interrupted"
+    assert (process.returncode, said.splitlines()[-1]) == (status, last)
     assert "Traceback" not in said
+    sleeper = Path("/proc", (programs / "started").read_text().strip(), "stat")
+    for _ in range(100):
+        if not sleeper.exists() or sleeper.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("what the build started goes on")
 
 
 # --- which chapter runs
@@ -445,6 +446,23 @@ def test_an_environment_is_ready_only_for_the_requirements_it_has(tmp_path, monk
     assert not venv.is_ready(requirements)
 
 
+def test_an_environment_that_was_copied_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(venv, "location", lambda: tmp_path / "one" / ".venv")
+    script(venv.python(), "true\n")
+    venv.stamp(venv.TOOLS).write_text(venv.wanted(venv.TOOLS))
+    assert venv.is_ready(venv.TOOLS) and venv.works()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    monkeypatch.setattr(venv, "location", lambda: tmp_path / "two" / ".venv")
+    assert not venv.is_ready(venv.TOOLS) and not venv.works()
+
+
+def test_pip_installs_in_the_environment_whatever_the_user_has_set(tmp_path, monkeypatch):
+    script(tmp_path / "python", f'echo "$@" >{tmp_path}/called\n')
+    monkeypatch.setattr(venv, "python", lambda: tmp_path / "python")
+    venv.pip_install(venv.TOOLS, tmp_path / "pip.log")
+    assert "--no-user" in (tmp_path / "called").read_text().split()
+
+
 def test_the_names_of_packages_are_said_once():
     assert venv.package_names(venv.TOOLS) == ["gguf", "huggingface_hub", "numpy", "tqdm"]
 
@@ -454,8 +472,8 @@ def test_the_names_of_packages_are_said_once():
 
 def test_output_is_kept_and_its_telling_part_shown(tmp_path, capfd):
     program = script(tmp_path / "program", "seq 1 100\necho 'x.cpp: error: bad'\nseq 1 30\nexit 7\n")
-    with pytest.raises(Failure, match=r"it failed \(exit 7\); all of its output: "):
-        console.run_logged([program], tmp_path / "log", "it")
+    with pytest.raises(Failure, match=r"it failed \(exit status 7\): x\.cpp: error: bad; all of its output: "):
+        console.run_logged([program], tmp_path / "log", "it", shown=25)
     shown = capfd.readouterr().err.split("\n")
     assert shown[0] == "  x.cpp: error: bad" and len(shown) == 26
     assert len((tmp_path / "log").read_text().splitlines()) == 132

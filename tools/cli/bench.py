@@ -66,6 +66,8 @@ def prepare(subjects: list[sitting.Subject], install: bool) -> None:
     installed = system.ensure(system.BUILD_NEEDS, build.log_dir(), install)
     place = build.Build(build.folder(), build.default_options(gpu.find() if on_gpu else None))
     place.configure(again=installed)
+    if on_gpu:
+        place.require_cuda()
     place.build(*[subject.program.name for subject in subjects], *(["roofline"] if on_gpu else []))
 
 

@@ -98,7 +98,7 @@ def compare(arguments: argparse.Namespace) -> int:
     program = run.prepare(choice, (), arguments.install)
     model = models.resolve(arguments.model, arguments.install)
     programs = arguments.llama_cpp or peer.llama_cpp(False, arguments.install)
-    threads = arguments.threads or build.jobs()
+    threads = arguments.threads or build.usable_cpus()
     cases = json.loads(PROMPTS.read_text(encoding="utf-8"))["cases"][:arguments.cases]
     prompts = [case["prompt_ids"] for case in cases]
     expected = references(programs, model, prompts, arguments.n, threads)

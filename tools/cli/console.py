@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
+from minfer_tools.command_line import ending
 from minfer_tools.errors import Failure
 
 DONE, FAILED, USAGE, SKIPPED, INTERRUPTED = 0, 1, 2, 77, 130
@@ -56,44 +60,87 @@ class StatusLine:
             self._stream.flush()
 
 
-def run_logged(argv: list, log: Path, what: str, env: dict | None = None, tail: int = 25) -> None:
-    """Runs a program with its output in `log`; where it fails, shows the end of that and raises
-    Failure("<what> failed ...")."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    status, recent = StatusLine(), deque(maxlen=400)
-    with log.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(f"$ {quoted(argv)}\n")
-        try:
-            process = subprocess.Popen(
-                [str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                stdin=None if sys.stdin and sys.stdin.isatty() else subprocess.DEVNULL,
-                env=env, text=True, encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise Failure(f"{what} failed: {argv[0]}: {error.strerror}") from None
-        try:
-            for line in process.stdout:
-                file.write(line)
-                recent.append(line.rstrip("\n"))
-                status.show(line)
-            process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            status.clear()
+@contextlib.contextmanager
+def started(argv: list, **options) -> Iterator[subprocess.Popen]:
+    """A program that has ended when this is left, and before that if this command is ended; with it goes all that
+    it started, being a session of its own, which only sudo is not: it asks a terminal for a password."""
+    argv = [str(word) for word in argv]
+    alone = argv[0] != "sudo"
+    try:
+        process = subprocess.Popen(argv, start_new_session=alone, **options)
+    except OSError as error:
+        raise Failure(f"{argv[0]}: {error.strerror}") from None
+    try:
+        yield process
+        process.wait()
+    except BaseException as reason:
+        with contextlib.suppress(OSError):
+            (os.killpg if alone else os.kill)(
+                process.pid, signal.SIGINT if isinstance(reason, KeyboardInterrupt) else signal.SIGTERM)
+        process.wait()
+        raise
+
+
+def run_to_end(what: str, argv: list, **options) -> subprocess.CompletedProcess:
+    """What became of a program. @throws Failure where it was killed, and so could not say what was wrong"""
+    with started(argv, text=True, **options) as process:
+        printed = process.stdout and process.stdout.read()
+    if process.returncode < 0:
+        raise Failure(f"{what} was ended by {ending(process.returncode)}")
+    return subprocess.CompletedProcess(argv, process.returncode, printed)
+
+
+def answer(what: str, argv: list, **options) -> str:
+    """What a program prints. @throws Failure where it failed, with no text where it has said why"""
+    done = run_to_end(what, argv, stdout=subprocess.PIPE, **options)
+    if done.returncode:
+        raise Failure("", done.returncode)
+    return done.stdout.strip()
+
+
+def run_logged(argv: list, log: Path, what: str, env: dict | None = None, shown: int = 0) -> None:
+    """Runs a program with its output in `log`. @throws Failure("<what> failed ...") with the line that tells the
+    cause, after showing `shown` lines from there on"""
+    status, terminal = StatusLine(), argv[0] == "sudo" and sys.stdin and sys.stdin.isatty()
+    try:
+        with log.open("w", encoding="utf-8", errors="replace") as file:
+            file.write(f"$ {quoted(argv)}\n")
+            with started(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, text=True, encoding="utf-8",
+                         errors="replace", stdin=None if terminal else subprocess.DEVNULL) as process:
+                for line in process.stdout:
+                    file.write(line)
+                    status.show(line)
+    except Failure as failure:
+        raise Failure(f"{what} failed: {failure}") from None
+    except OSError as error:
+        raise Failure(f"{log}: {error.strerror}") from None
+    finally:
+        status.clear()
     if process.returncode != 0:
-        for line in interesting(list(recent), tail):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+        at, text = cause(lines)
+        for line in lines[at:at + shown]:
             say(f"  {line}")
-        raise Failure(f"{what} failed (exit {process.returncode}); all of its output: {log}")
+        raise Failure(f"{what} failed ({ending(process.returncode)}): {text}; all of its output: {log}")
 
 
-def interesting(lines: list[str], count: int) -> list[str]:
-    """The lines that tell why a build failed: from its first error on, else the last ones."""
-    for index, line in enumerate(lines):
-        if "FAILED:" in line or "error:" in line or line.startswith(("E: ", "CMake Error")):
-            return lines[index:index + count]
-    return lines[-count:]
+# What stops a program whatever it does; then how compilers, CMake, apt and pip begin a complaint.
+CAUSES = (r"No space left on device|Disk quota exceeded|unsupported GNU version",
+          r"\berror: |\bfatal *: |undefined reference|^E: |^ERROR: |^CMake Error", r"\S")
+
+
+def cause(lines: list[str]) -> tuple[int, str]:
+    """The line that tells why a program failed, and its text: the first of the kind, else the last of all. CMake's
+    go on to the next empty line."""
+    for pattern in CAUSES:
+        found = [index for index, line in enumerate(lines) if re.search(pattern, line)]
+        if found:
+            at = found[-1 if pattern == CAUSES[-1] else 0]
+            end = at + 1
+            while lines[at].startswith("CMake Error") and end < len(lines) and re.match(r"  .*\S", lines[end]):
+                end += 1
+            return at, " ".join(" ".join(lines[at:end]).split())
+    return 0, "it said nothing"
 
 
 def become(argv: list) -> None:

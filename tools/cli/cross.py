@@ -57,7 +57,7 @@ def download(state: Path) -> list[Path]:
         "Acquire::Retries": "3", "APT::Sandbox::User": ""}
     apt = ["apt-get", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
     log = build.log_dir()
-    run_logged([*apt, "update"], log / "sysroot-update.log", "apt-get update for arm64", tail=8)
+    run_logged([*apt, "update"], log / "sysroot-update.log", "apt-get update for arm64")
     run_logged([*apt, "install", "--download-only", "-y", "--no-install-recommends", *PACKAGES],
-               log / "sysroot-download.log", "downloading arm64 packages", tail=8)
+               log / "sysroot-download.log", "downloading arm64 packages")
     return sorted((state / "archives").glob("*.deb"))

@@ -9,8 +9,8 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from cli import ROOT, build, system, venv
-from cli.console import say
+from cli import ROOT, build, places, system, venv
+from cli.console import run_to_end, say
 from minfer_tools.errors import Failure
 
 
@@ -36,8 +36,9 @@ def docs(arguments: argparse.Namespace) -> int:
 
 def build_site(epub: bool = True) -> None:
     """Runs docs/build.py. Raises Failure where Doxygen or Sphinx has a single complaint."""
-    say(f"building the site: {folder()}")
-    words = [venv.python(), ROOT / "docs" / "build.py", folder(), *([] if epub else ["--no-epub"])]
-    # Sphinx's complaints are for the person; where the site lies is this command's answer alone.
-    if subprocess.run(words, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
-        raise Failure("the site has warnings or errors: they are above")
+    words = [venv.python(), ROOT / "docs" / "build.py", "-j", build.usable_cpus(), folder(), *([] if epub else ["--no-epub"])]
+    with places.turn(folder().with_suffix(".lock"), f"building {folder()}"):
+        say(f"building the site: {folder()}")
+        # Sphinx's complaints are for the person; where the site lies is this command's answer alone.
+        if run_to_end("docs/build.py", words, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
+            raise Failure("the site has warnings or errors: they are above")

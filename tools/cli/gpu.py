@@ -7,7 +7,10 @@ import ctypes
 import glob
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
+
+from cli import ROOT
 
 LOWEST_SM = 80  # int8 tensor cores, cp.async, cooperative launch
 DEVICE_FILES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu0",
@@ -53,3 +56,11 @@ def nvcc() -> str | None:
     """The CUDA compiler: on the PATH, or where NVIDIA's packages put it."""
     return (os.environ.get("CUDACXX") or shutil.which("nvcc")
             or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/nvcc"))), None))
+
+
+def nvcc_problem() -> str:
+    """Why the CUDA compiler that is here builds nothing, as CMake finds it out; else nothing."""
+    script = ROOT / "common" / "cmake" / "CudaProblem.cmake"
+    if not nvcc() or not shutil.which("cmake"):
+        return ""
+    return subprocess.run(["cmake", "-D", f"NVCC={nvcc()}", "-P", script], stderr=subprocess.PIPE, text=True).stderr.strip()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli import ROOT, VERSION, build, chapters, gpu, models, system, venv
+from cli import ROOT, VERSION, build, chapters, gpu, models, places, system, venv
 from cli.console import DONE, FAILED, become
 from minfer_tools import cache, catalogue
 from minfer_tools.progress import human
@@ -31,7 +31,7 @@ def model(arguments: argparse.Namespace) -> None:
 def list_chapters(_: argparse.Namespace) -> None:
     for chapter in chapters.discover():
         print(f"{chapter.name:26} {chapter.title:52} {'GPU' if chapter.on_gpu else 'CPU'}"
-              f"{', built' if (build.folder() / chapter.slug).exists() else ''}")
+              f"{', built' if build.is_built(chapter.slug) else ''}")
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def machine(device: gpu.Gpu | None) -> Iterator[tuple[str, str]]:
     yield "system", f"{os_name()}, Linux {platform.release()}, {platform.machine()}"
     cpu = cpu_facts()
     yield "CPU", f"{cpu.get('model name') or jetson_name() or platform.machine()}, " \
-                 f"{build.jobs()} of {os.cpu_count()} cores usable"
+                 f"{build.usable_cpus()} of {os.cpu_count()} cores usable"
     yield "SIMD", simd(cpu)
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024
               for line in Path("/proc/meminfo").read_text().splitlines()}
@@ -84,11 +84,11 @@ def machine(device: gpu.Gpu | None) -> Iterator[tuple[str, str]]:
 
 def software() -> Iterator[tuple[str, str]]:
     yield "Python", f"{platform.python_version()} ({sys.executable})"
-    yield "compiler", first_line([os.environ.get("CXX") or "c++", "--version"])
-    yield "clang", first_line(["clang++", "--version"])
-    yield "nvcc", last_word_line([gpu.nvcc() or "nvcc", "--version"])
-    yield "CMake", first_line(["cmake", "--version"])
-    yield "Ninja", first_line(["ninja", "--version"])
+    yield "compiler", version(os.environ.get("CXX") or "c++")
+    yield "clang", version("clang++")
+    yield "nvcc", gpu.nvcc_problem() or version(gpu.nvcc() or "nvcc", "release")
+    yield "CMake", version("cmake")
+    yield "Ninja", version("ninja")
     for label, requirements in (("tools", venv.TOOLS), ("tests", venv.TESTS), ("docs", venv.DOCS)):
         ready = "installed" if venv.is_ready(requirements) else "not installed yet"
         yield f"pip, {label}", f"{' '.join(venv.package_names(requirements))}: {ready}"
@@ -100,9 +100,13 @@ def stores() -> Iterator[tuple[str, str]]:
         if path:
             yield "model", f"{entry.name}: {path}"
     place = next(p for p in (cache.minfer_cache(), *cache.minfer_cache().parents) if p.exists())
-    yield "cache", f"{cache.minfer_cache()}, {human(shutil.disk_usage(place).free)} free"
-    built = [c.name for c in chapters.discover() if (build.folder() / c.slug).exists()]
-    yield "build", f"{build.folder()}, built: {', '.join(built) or 'nothing yet'}"
+    state = f"{human(shutil.disk_usage(place).free)} free" if os.access(place, os.W_OK) else \
+        f"can't be written: {places.remedy(cache.minfer_cache())}"
+    yield "cache", f"{cache.minfer_cache()}, {state}"
+    built = [c.name for c in chapters.discover() if build.is_built(c.slug)]
+    other = build.stranger(build.folder())
+    yield "build", f"{build.folder()}, " + (f"made for {other}: to be configured afresh" if other else
+                                            f"built: {', '.join(built) or 'nothing yet'}")
 
 
 def os_name() -> str:
@@ -134,17 +138,10 @@ def simd(cpu: dict[str, str]) -> str:
     return " ".join(known) or "none known"
 
 
-def first_line(argv: list[str]) -> str:
-    return (output(argv).splitlines() or ["not found"])[0]
-
-
-def last_word_line(argv: list[str]) -> str:
-    """nvcc's line with its version."""
-    return next((line for line in output(argv).splitlines() if "release" in line), "not found")
-
-
-def output(argv: list[str]) -> str:
+def version(program: str, word: str = "") -> str:
+    """The first line with `word` of what a program says of its version."""
     try:
-        return subprocess.run(argv, capture_output=True, text=True).stdout
+        lines = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.splitlines()
     except OSError:
-        return ""
+        lines = []
+    return next((line for line in lines if word in line), "not found")

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
-import sys
+import signal
 
 from cli import VERSION
 from cli.bench import EXAMPLES as BENCH_EXAMPLES
 from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
-from cli.console import DONE, FAILED, INTERRUPTED, USAGE, say
+from cli.console import DONE, INTERRUPTED, USAGE, say
 from minfer_tools import command_line
-from minfer_tools.errors import Failure, drop_output
+from minfer_tools.command_line import exit_status, natural, positive
+from minfer_tools.errors import Failure
 
 ABOUT = "A from-scratch inference engine for Qwen2.5, told chapter by chapter."
 EPILOG = """\
@@ -55,18 +57,6 @@ class PassOn(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         words = [option_string] if self.nargs == 0 else [option_string, str(values)]
         namespace.passed_on = [*getattr(namespace, "passed_on", []), *words]
-
-
-def natural(text: str) -> int:
-    if not re.fullmatch(r"[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number, 0 or more")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    if natural(text) == 0:
-        raise argparse.ArgumentTypeError("found '0', expected a number, 1 or more")
-    return int(text)
 
 
 def add_command(commands, name: str, action: str, about: str, examples: str) -> Parser:
@@ -122,7 +112,8 @@ def add_prompt(parser: Parser) -> None:
                         help="the first K ids are the prompt and the rest are forced (also: "
                              "TEACHER=K)")
     parser.add_argument("--prompt-ids", metavar='"1 2 3"', help="token ids instead of a prompt")
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; -: standard input")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT",
+                        help="the prompt; -: standard input, without a line end that closes it")
 
 
 def make_parser() -> Parser:
@@ -148,6 +139,7 @@ def make_parser() -> Parser:
   ./minfer chat --model coder-1.5b --system "Answer in one sentence."
 """)
     add_engine(chat)
+    chat.add_argument("-n", type=positive, metavar="N", action=PassOn, help="tokens of an answer at most")
 
     tokenize = add_command(commands, "tokenize", "run:tokenize", "the token ids of a text", """\
   ./minfer tokenize "Hello, sea."
@@ -224,8 +216,25 @@ def add_later(commands) -> None:
     docs.add_argument("--no-epub", dest="epub", action="store_false", help="leave the book out")
 
 
+class Terminated(BaseException):
+    """SIGTERM, or SIGHUP: the terminal was closed."""
+
+
+def terminate(number, _frame):
+    raise Terminated(number)
+
+
 def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit status."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, terminate)
+    if os.path.expanduser("~") == "~":  # no HOME and no such user: as containers have it then
+        os.environ["HOME"] = os.sep
+    return exit_status("minfer", lambda: command(argv))
+
+
+def command(argv: list[str]) -> int:
     try:
         parser = make_parser()
         arguments = parser.parse_args(argv)
@@ -234,7 +243,6 @@ def main(argv: list[str]) -> int:
             return USAGE
         module, function = arguments.action.split(":")
         status = getattr(importlib.import_module(f"cli.{module}"), function)(arguments)
-        sys.stdout.flush()
         return DONE if status is None else status
     except Failure as failure:
         if str(failure):
@@ -243,11 +251,6 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         say("minfer: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone (`minfer chapters | head -1`): stop without a word.
-        drop_output()
-        return DONE
-    except OSError as error:
-        say(f"minfer: {error.filename or 'the system'}: {error.strerror or error}")
-        drop_output()
-        return FAILED
+    except Terminated as end:
+        say("minfer: terminated")
+        return 128 + end.args[0]

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
-from cli import ROOT, build, system, venv
-from cli.console import USAGE, say
+from cli import ROOT, build, places, system, venv
+from cli.console import USAGE, answer, say
 from minfer_tools import cache, catalogue
 from minfer_tools.errors import Failure
 
@@ -49,17 +48,7 @@ def resolve(wanted: str | None, install: bool = True) -> Path:
 
 
 def fetch(wanted: str | None, install: bool = True) -> Path:
+    places.make(cache.minfer_cache())
     system.ensure(fetch_needs(), build.log_dir(), install)
     python = venv.ensure(venv.TOOLS, build.log_dir(), install)
-    result = subprocess.run([python, GET_MODEL, wanted or "--default"], stdout=subprocess.PIPE,
-                            text=True)
-    if result.returncode != 0:
-        raise Reported(result.returncode)
-    return Path(result.stdout.strip())
-
-
-class Reported(Failure):
-    """A program that ran for us failed and has said why: there is nothing to add."""
-
-    def __init__(self, status: int):
-        super().__init__("", status)
+    return Path(answer("get_model", [python, GET_MODEL, wanted or "--default"]))

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
-from cli import ROOT, build, gpu, models, system, venv
-from cli.console import say
+from cli import ROOT, build, gpu, models, places, system, venv
+from cli.console import answer, say
 
 PROGRAMS = ("llama-bench", "llama-quantize", "ref_oracle")
 
@@ -21,8 +20,7 @@ def llama_cpp(on_gpu: bool, install: bool = True) -> Path:
     python = venv.ensure(venv.TOOLS, build.log_dir(), install)
     if not all((place / "build" / "bin" / name).exists() for name in PROGRAMS):
         say(f"building llama.cpp in {place}, which takes minutes")
-    command = [ROOT / "tools" / "build_llama_cpp", *(["--cuda", str(device.sm)] if device else []), place]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHON": str(python)})
-    if done.returncode:
-        raise models.Reported(done.returncode)
-    return Path(done.stdout.strip())
+    command = ["bash", ROOT / "tools" / "build_llama_cpp", "--jobs", build.usable_cpus(),
+               *(["--cuda", device.sm] if device else []), place]
+    with places.turn(place / "minfer.lock", f"building in {place}"):
+        return Path(answer("build_llama_cpp", command, env={**os.environ, "PYTHON": str(python)}))

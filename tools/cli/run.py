@@ -75,6 +75,8 @@ def prepare(choice: Choice, needs: tuple[system.Need, ...], install: bool) -> Pa
     device = gpu.find() if choice.chapter.on_gpu else None
     place = build.Build(build.folder(), build.default_options(device))
     place.configure(again=installed)
+    if choice.chapter.on_gpu and not choice.target.endswith("-emulated"):
+        place.require_cuda()
     place.build(choice.target)
     return place.binary(choice.target)
 

@@ -196,7 +196,7 @@ class Apt:
         run_logged([*self._prefix, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8",
                     "apt-get", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3",
                     *arguments],
-                   log, f"apt-get {arguments[0]}", tail=8)
+                   log, f"apt-get {arguments[0]}")
 
 
 def clang_runtime() -> str:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cli import ROOT, build, cross, docs, gpu, models, system, venv
+from cli import ROOT, build, cross, docs, gpu, models, places, system, venv
 from cli.build import Build
-from cli.console import say
+from cli.console import run_to_end, say
 from cli.tally import Tally, from_ctest, from_pytest
 from minfer_tools.errors import Failure
 
@@ -24,7 +24,7 @@ MODELS = ("coder-0.5b", "coder-1.5b")
 # Which pytest tests belong to a label: those without a marker are `cpu`.
 MARKERS = {"cpu": "not (emulated or model or gpu or docs or lint or exhaustive)"}
 # Why a label may have no tests at all.
-NOTHING = {"gpu": "no nvcc on this machine, so no program for a GPU was built"}
+NOTHING = {"gpu": "no program for a GPU was built"}
 
 
 @dataclass
@@ -74,6 +74,11 @@ class Session:
 
 def test(arguments: argparse.Namespace) -> int:
     """Runs the stages that the options ask for; prints the counts in the last line."""
+    with places.turn(build.folder() / "test.lock", f"testing in {build.folder()}"):
+        return test_all(arguments)
+
+
+def test_all(arguments: argparse.Namespace) -> int:
     session = Session(arguments, gpu.find())
     whole = not arguments.label
     thorough = whole and not arguments.quick
@@ -115,8 +120,6 @@ def set_up(session: Session, thorough: bool, with_site: bool) -> None:
         session.lacking.update((need.apt, "not installed") for need in optional)
     venv.ensure(venv.TOOLS, log, arguments.install)
     venv.ensure(venv.TESTS, log, arguments.install)
-    if not gpu.nvcc():
-        session.skip("CUDA build", "no nvcc on this machine (CUDA 12.6 or newer)")
 
 
 def build_all(session: Session) -> None:
@@ -139,7 +142,7 @@ def run_label(session: Session, label: str) -> None:
         return
     before = session.tally.ran + len(session.tally.skipped)
     if names:
-        jobs = 1 if label in ("model", "gpu") else build.jobs()
+        jobs = 1 if label in ("model", "gpu") else build.usable_cpus()
         ctest(session, session.main, label, ["-L", f"^{label}$", *without("exhaustive", label)],
               jobs)
     if has_python_tests(label):
@@ -181,8 +184,8 @@ def ctest(session: Session, place: Build, stage: str, selection: list[str], jobs
     """Runs a selection of a build's ctest tests, their output on a failure shown, and counts."""
     junit = build.log_dir() / f"{stage}-ctest.xml"
     junit.unlink(missing_ok=True)
-    result = subprocess.run(
-        ["ctest", "--test-dir", place.where, "--output-on-failure", "-j", str(jobs),
+    result = run_to_end(
+        "ctest", ["ctest", "--test-dir", place.where, "--output-on-failure", "-j", jobs,
          "--test-output-size-passed", "200000", "--test-output-size-failed", "200000",
          "--output-junit", junit, *selection],
         env={**session.env, **(env or {})}, stdin=subprocess.DEVNULL)
@@ -203,8 +206,8 @@ def pytest(session: Session, label: str, folder: str = "tests/python",
     """Runs the Python tests of a label; pytest's status 5 is that there are none."""
     junit = build.log_dir() / f"{label}-pytest.xml"
     junit.unlink(missing_ok=True)
-    result = subprocess.run(
-        [venv.python(), "-m", "pytest", "-q", "-rs", "--color=no", "-p", "no:cacheprovider",
+    result = run_to_end(
+        "pytest", [venv.python(), "-m", "pytest", "-q", "-rs", "--color=no", "-p", "no:cacheprovider",
          "--junitxml", junit, "-m", MARKERS.get(label, label), folder],
         cwd=ROOT, env={**session.env, **(env or {})}, stdin=subprocess.DEVNULL)
     counted = from_pytest(junit, label)
@@ -234,7 +237,7 @@ def sanitizers(session: Session, *selection: str) -> None:
     place.configure(again=True)
     place.build()
     ctest(session, place, "sanitizers",
-          [*(selection or ("-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"))], build.jobs())
+          [*(selection or ("-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"))], build.usable_cpus())
 
 
 def fuzz(session: Session) -> None:
@@ -251,7 +254,7 @@ def fuzz(session: Session) -> None:
         session.skip("fuzz", "this version has no fuzz targets")
         return
     place.build("fuzz_targets")
-    ctest(session, place, "fuzz", ["-L", "^fuzz$"], build.jobs())
+    ctest(session, place, "fuzz", ["-L", "^fuzz$"], build.usable_cpus())
 
 
 def aarch64(session: Session) -> None:
@@ -268,7 +271,7 @@ def aarch64(session: Session) -> None:
     place.configure(again=True)
     place.build()
     ctest(session, place, "aarch64", ["-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"],
-          build.jobs(), {"MINFER_RUN_WITH": cross.run_with()})
+          build.usable_cpus(), {"MINFER_RUN_WITH": cross.run_with()})
 
 
 def report(session: Session) -> None:

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from cli import ROOT, system
+from cli import ROOT, places, system
 from cli.console import run_logged, say
-from minfer_tools.cache import minfer_cache
 from minfer_tools.errors import Failure
+from minfer_tools.whole_file import replace_text
 
 TOOLS = ROOT / "tools" / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
@@ -23,10 +22,7 @@ BROWSER = ROOT / "tests" / "docs" / "requirements.txt"
 
 
 def location() -> Path:
-    """.venv in the checkout; where that can't be written, a folder of the cache."""
-    if os.access(ROOT, os.W_OK):
-        return ROOT / ".venv"
-    return minfer_cache() / f"venv-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}"
+    return places.folder(".venv")
 
 
 def python() -> Path:
@@ -39,8 +35,9 @@ def stamp(requirements: Path) -> Path:
 
 
 def wanted(requirements: Path) -> str:
-    """What the stamp holds when exactly these requirements are installed."""
-    return hashlib.sha256(requirements.read_bytes()).hexdigest()
+    """What the stamp holds when exactly these requirements are installed here: the programs of an environment that
+    was copied or moved start the other's Python."""
+    return f"{hashlib.sha256(requirements.read_bytes()).hexdigest()} {location()}"
 
 
 def is_ready(requirements: Path) -> bool:
@@ -57,21 +54,25 @@ def ensure(requirements: Path, log_dir: Path, install: bool = True) -> Path:
     packages = " ".join(package_names(requirements))
     if not install:
         raise Failure(f"missing: the Python packages {packages}; {system.INSTALL_HINT}")
-    if not works():
-        system.ensure(system.PYTHON_NEEDS, log_dir, install)
-        say(f"making a virtual environment: {location()}")
-        run_logged([sys.executable, "-m", "venv", "--clear", location()], log_dir / "venv.log",
-                   "python -m venv")
-    say(f"installing: {packages} (pip)")
-    start = time.monotonic()
-    pip_install(requirements, log_dir / "pip.log")
-    stamp(requirements).write_text(wanted(requirements))
-    say(f"  installed in {time.monotonic() - start:.0f} s")
+    with places.turn(location().with_suffix(".lock"), f"installing in {location()}"):
+        if is_ready(requirements):
+            return python()
+        if not works():
+            system.ensure(system.PYTHON_NEEDS, log_dir, install)
+            say(f"making a virtual environment: {location()}")
+            run_logged([sys.executable, "-m", "venv", "--clear", location()], log_dir / "venv.log", "python -m venv")
+        say(f"installing: {packages} (pip)")
+        start = time.monotonic()
+        pip_install(requirements, log_dir / "pip.log")
+        replace_text(stamp(requirements), wanted(requirements))
+        say(f"  installed in {time.monotonic() - start:.0f} s")
     return python()
 
 
 def works() -> bool:
-    """Whether the environment is there with a pip in it, and its interpreter still runs."""
+    """Whether the environment is there and of here, with a pip in it, and its interpreter still runs."""
+    if any(path.read_text().partition(" ")[2] != str(location()) for path in location().glob("*.installed")):
+        return False
     try:
         return subprocess.run([python(), "-c", "import pip"], capture_output=True).returncode == 0
     except OSError:
@@ -85,19 +86,13 @@ def package_names(requirements: Path) -> list[str]:
 
 
 def pip_install(requirements: Path, log: Path) -> None:
+    """Installs in the environment, whatever PIP_USER or pip.conf says (--no-user)."""
     try:
-        run_logged([python(), "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
-                    "--progress-bar", "off", "-r", requirements], log, "pip install", tail=0)
+        run_logged([python(), "-m", "pip", "install", "--no-user", "--no-input", "--disable-pip-version-check",
+                    "--progress-bar", "off", "-r", requirements], log, "pip install")
     except Failure as failure:
-        raise Failure(f"{failure}; {reason(log)}") from None
-
-
-def reason(log: Path) -> str:
-    """Why pip failed, in a few words."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    unreachable = ("NewConnectionError", "NameResolutionError", "Failed to establish",
-                   "ConnectTimeoutError", "ProxyError", "Max retries exceeded", "SSLError")
-    if any(word in text for word in unreachable):
-        return "the Python package index can't be reached: is there a network or a proxy to set?"
-    errors = [line for line in text.splitlines() if line.startswith("ERROR:")]
-    return errors[-1] if errors else "no reason given"
+        unreachable = r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|Max retries exceeded|SSLError"
+        if re.search(unreachable, log.read_text(encoding="utf-8", errors="replace")):
+            raise Failure("pip install failed: the Python package index can't be reached: is there a network or a proxy to "
+                          f"set? All of its output: {log}") from None
+        raise failure
