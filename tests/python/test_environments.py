@@ -146,7 +146,7 @@ def test_a_gpu_program_that_cannot_be_built_is_refused_with_the_reason(programs,
     with pytest.raises(Failure, match="no kernels for a GPU can be built: nvcc does not work: old; --chapter oracle"):
         place.require_cuda()
     script(programs / "cmake", FAKE_CMAKE)  # mended
-    place.require_cuda()
+    build.Build(build.folder(), {"CMAKE_CUDA_COMPILER": "nvcc"}).require_cuda()
 
 
 @pytest.mark.parametrize("output, expected", [

@@ -94,6 +94,7 @@ class Build:
         self._options = options
         self._env = env
         self._log = log_dir()
+        self._ran = False
 
     def binary(self, target: str) -> Path:
         return self.where / target
@@ -118,18 +119,19 @@ class Build:
                         *(f"-D{key}={value}" for key, value in sorted(self._options.items()))],
                        self._configure_log(), "cmake", env=self._env)
             replace_text(record, wanted)
+            self._ran = True
         if "CMAKE_CUDA_COMPILER" in self._options:
             for what, why in self.left_out():
                 if what == CUDA:
                     say(f"  left out: {what}: {why}")
 
     def require_cuda(self) -> None:
-        """Fails where the configuration left CUDA out, after trying once more: what was wrong may have been mended."""
-        if CUDA in dict(self.left_out()):
+        """Fails where CUDA was left out; not now, it is tried once more: what was wrong may have been mended."""
+        if CUDA in dict(self.left_out()) and not self._ran:
             self.configure(again=True)
-            why = dict(self.left_out()).get(CUDA)
-            if why:
-                raise Failure(f"no {CUDA} can be built: {why}; --chapter oracle runs on the CPU")
+        why = dict(self.left_out()).get(CUDA)
+        if why:
+            raise Failure(f"no {CUDA} can be built: {why}; --chapter oracle runs on the CPU")
 
     def build(self, *targets: str) -> float:
         """Builds the targets (all without any); returns the seconds that it took."""
