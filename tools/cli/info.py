@@ -16,6 +16,8 @@ from pathlib import Path
 from cli import ROOT, VERSION, build, chapters, gpu, models, places, system, venv
 from cli.console import DONE, FAILED, become
 from minfer_tools import cache, catalogue
+from minfer_tools.command_line import ending
+from minfer_tools.errors import Failure
 from minfer_tools.progress import human
 
 DIFFERENT = 1  # the exit status of diff and its like
@@ -36,9 +38,13 @@ def list_chapters(_: argparse.Namespace) -> None:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Shows the step between two chapters; that they differ is no failure."""
-    status = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
+    done = subprocess.run([sys.executable, ROOT / "tools/chapter_diff.py", *arguments.rest])
     # Of `| head -1`, whose reader has gone, there is nothing to say either.
-    return DONE if status.returncode in (DIFFERENT, -signal.SIGPIPE) else status.returncode
+    if done.returncode in (DIFFERENT, -signal.SIGPIPE):
+        return DONE
+    if done.returncode < 0:
+        raise Failure(f"chapter_diff.py was ended by {ending(done.returncode)}")
+    return done.returncode
 
 
 def doctor(_: argparse.Namespace) -> int:

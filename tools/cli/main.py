@@ -14,10 +14,9 @@ from cli.bench import EXAMPLES as BENCH_EXAMPLES
 from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
-from cli.console import DONE, INTERRUPTED, USAGE, say
+from cli.console import USAGE, say
 from minfer_tools import command_line
 from minfer_tools.command_line import exit_status, natural, positive
-from minfer_tools.errors import Failure
 
 ABOUT = "A from-scratch inference engine for Qwen2.5, told chapter by chapter."
 EPILOG = """\
@@ -231,26 +230,18 @@ def main(argv: list[str]) -> int:
             signal.signal(number, terminate)
     if os.path.expanduser("~") == "~":  # no HOME and no such user: as containers have it then
         os.environ["HOME"] = os.sep
-    return exit_status("minfer", lambda: command(argv))
-
-
-def command(argv: list[str]) -> int:
     try:
-        parser = make_parser()
-        arguments = parser.parse_args(argv)
-        if not hasattr(arguments, "action"):
-            parser.print_help()
-            return USAGE
-        module, function = arguments.action.split(":")
-        status = getattr(importlib.import_module(f"cli.{module}"), function)(arguments)
-        return DONE if status is None else status
-    except Failure as failure:
-        if str(failure):
-            say(f"minfer: {failure}")
-        return failure.status
-    except KeyboardInterrupt:
-        say("minfer: interrupted")
-        return INTERRUPTED
+        return exit_status("minfer", lambda: command(argv))
     except Terminated as end:
         say("minfer: terminated")
         return 128 + end.args[0]
+
+
+def command(argv: list[str]) -> int:
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if not hasattr(arguments, "action"):
+        parser.print_help()
+        return USAGE
+    module, function = arguments.action.split(":")
+    return getattr(importlib.import_module(f"cli.{module}"), function)(arguments)

@@ -69,7 +69,8 @@ def exit_status(name: str, main: Callable[[], int | None], failed: int = 1, inte
         drop_output()
         return 0
     except Failure as failure:
-        print(f"{name}: {failure}", file=sys.stderr)
+        if str(failure):  # else what ran for us has said it
+            print(f"{name}: {failure}", file=sys.stderr)
         return max(failure.status, failed)
     except OSError as error:
         drop_output()
