@@ -400,7 +400,7 @@ def test_an_error_of_the_hub_is_a_line(place, status, code, message):
             "is a git-lfs pointer",
         ),
         (b'\x40\0\0\0\0\0\0\0{"__metadata__":{}}', "is a safetensors file"),
-        (b"\0\1\2\3", "begins with b'\\x00\\x01\\x02\\x03', expected the GGUF magic"),
+        (b"\0\1\2\3", 'begins with "\\x00\\x01\\x02\\x03", expected "GGUF"'),
     ],
 )
 def test_what_is_no_model_is_named(place, served, message):

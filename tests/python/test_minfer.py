@@ -187,6 +187,10 @@ def test_a_second_run_configures_nothing(programs, tiny_model):
     (b"<!DOCTYPE html><html>", "is a web page: use the /resolve/ link"),
     (b"version https://git-lfs.github.com/spec/v1\n", "run git lfs pull"),
     (b"", "is empty"),
+    (b"FUGG\0\0\0\3", "is big-endian, expected a little-endian GGUF file"),
+    (b"tjgg....", "is a GGML file from before GGUF"),
+    (b"PK\3\4....", "is an archive or a compressed file"),
+    (b"\0\1AB", 'begins with "\\x00\\x01AB", expected "GGUF"'),
     (None, "No such file"),
 ])
 def test_a_file_that_is_no_model_is_refused_in_one_line(content, complaint, programs, tmp_path):

@@ -94,7 +94,14 @@ def describe_content(head: bytes) -> str | None:
         return "is a git-lfs pointer, not the file: run git lfs pull, or use the /resolve/ link"
     if head[8:9] == b"{" and len(head) > 8:
         return "is a safetensors file, expected GGUF"
-    return f"begins with {head[:4]!r}, expected the GGUF magic b'GGUF'"
+    if head.startswith(b"FUGG"):
+        return "is big-endian, expected a little-endian GGUF file"
+    if head.startswith((b"lmgg", b"fmgg", b"tjgg", b"algg")):
+        return "is a GGML file from before GGUF, expected a GGUF file: convert it first"
+    if head.startswith((b"PK\3\4", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"BZh")):
+        return "is an archive or a compressed file, expected a GGUF file: unpack it first"
+    shown = "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in head[:4])
+    return f'begins with "{shown}", expected "GGUF"'
 
 
 def check_content(path: Path) -> Path:
