@@ -819,7 +819,7 @@ def test_two_processes_fetch_once(place):
     one = place.start("first")
     _wait_for(lambda: place.partial.exists() and place.partial.stat().st_size > 0)
     two = place.start("first")
-    assert two.stderr.readline() == f"another process is fetching {FILE}; waiting for it\n"
+    assert two.stderr.readline() == f"waiting for another minfer, which is fetching {FILE}\n"
     place.hub.stall.set()
     outputs = [process.communicate(timeout=30)[0] for process in (one, two)]
     assert outputs == [f"{place.file}\n"] * 2

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from cli import ROOT
 from cli.console import say
-from minfer_tools.cache import minfer_cache, user_cache
+from minfer_tools.cache import locked, minfer_cache, user_cache
 from minfer_tools.errors import Failure
 
 
@@ -43,14 +42,9 @@ def make(place: Path) -> Path:
 
 @contextlib.contextmanager
 def turn(lock: Path, doing: str) -> Iterator[None]:
-    """One minfer at a time is inside for a lock, a file that stays; the others wait, saying for what. The kernel
-    frees the lock of one that died. @throws Failure where no program could run beside it"""
+    """One minfer at a time is inside for a lock; the others wait, saying for what.
+    @throws Failure where no program could run beside it"""
     if forbids_programs(make(lock.parent)):
         raise Failure(f"{lock.parent}: is mounted noexec, so that nothing can run there; {remedy(lock)}")
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another minfer, which is {doing}")
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(lock, say, doing):
         yield

@@ -9,7 +9,6 @@ taken as checked. `FILE.lock` lets one process at a time fetch a model.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -211,17 +210,15 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, reporter: Reporter) -> Iterator[None]:
-    """Holds `path`.lock, waiting for another process that holds it. The kernel frees the lock of
-    one that died."""
+def locked(lock: Path, say: Callable[[str], None], doing: str) -> Iterator[None]:
+    """Holds a lock, a file that stays, and says so where another process holds it and has to be
+    waited for. The kernel frees the lock of one that died."""
     import fcntl
 
-    with open(beside(path, ".lock"), "a") as file:
+    with open(lock, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            reporter.say(f"another process is fetching {path.name}; waiting for it")
+        except BlockingIOError:
+            say(f"waiting for another minfer, which is {doing}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
