@@ -114,7 +114,8 @@ class Check:
             program = self.program(chapter)
             if program is None or reference is None:
                 continue
-            problems = whole_model.check(program, reference, self.models, self.data, [], False)
+            problems = (whole_model.check(program, reference, self.models, self.data, [], False)
+                        + whole_model.steps(program, self.models, self.data, []))
             result[chapter] = "equal" if not problems else problems
             self.say(f"small models, {chapter}: {result[chapter]}")
             for line in problems:

@@ -4,6 +4,7 @@
 
     whole_model.py make FOLDER                     writes the models (needs numpy)
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
+    whole_model.py steps PROGRAM FOLDER            the same logits, however many tokens a step carries
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules: the smallest
                                                    model alone, or with --every-model all of them
     whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory,
@@ -99,16 +100,8 @@ def generate(program: Path, model: Path, ids: list[int], n: int) -> list[int]:
     return [int(word) for word in output.split()]
 
 
-def step_sizes(program: Path, model: Path, ids: list[int]) -> list[str]:
-    """How many tokens go through the model at once is not to be seen in the logits."""
-    ids = (ids * (2 * RAGGED))[:2 * RAGGED]
-    hashes = {step: force(program, model, ids, RAGGED + 1, TCHUNK=str(step)).hash for step in STEPS}
-    return [f"{model.stem}, {step} tokens a step: logits hash {found}, one by one {hashes[1]}"
-            for step, found in hashes.items() if found != hashes[1]]
-
-
 def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[str], update: bool) -> list[str]:
-    """What is wrong with a program: hashes, tokens against the reference, decoding against forcing, step sizes."""
+    """What is wrong with a program: hashes, tokens against the reference, decoding against forcing."""
     problems = []
     name = slug(program)
     dead_end = data["dead_ends"].get(name)
@@ -142,14 +135,23 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
             problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
                             f"{[best for best, _ in again.predictions.values()]}")
 
-        problems += step_sizes(program, model, ids)
-
         for same in data["same_bits"].get(name, []):
             found = force(program, model, ids, prompt, **same["environment"]).hash
             wanted = data["hashes"].get(same["as"], {}).get(model_name)
             if found != wanted:
                 problems.append(f"{model_name}: with {same['environment'] or 'no option'} the logits hash is "
                                 f"{found}; expected {wanted}, that of {same['as']}")
+    return problems
+
+
+def steps(program: Path, folder: Path, data: dict, cases: list[str]) -> list[str]:
+    """How many tokens go through the model at once is not to be seen in the logits."""
+    problems = []
+    for name in cases or data["cases"]:
+        ids = (data["cases"][name]["ids"] * 2 * RAGGED)[:2 * RAGGED]
+        hashes = {step: force(program, model_path(folder, name), ids, RAGGED + 1, TCHUNK=str(step)).hash for step in STEPS}
+        problems += [f"{name}, {step} tokens a step: logits hash {found}, one by one {hashes[1]}"
+                     for step, found in hashes.items() if found != hashes[1]]
     return problems
 
 
@@ -241,7 +243,7 @@ def to_text(data: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("make", "check", "schedules", "refusals", "real"))
+    parser.add_argument("command", choices=("make", "check", "steps", "schedules", "refusals", "real"))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
@@ -258,6 +260,8 @@ def main() -> int:
             problems = real(program, options.cases)
         elif options.command == "check":
             problems = check(program, options.reference, folder, data, options.cases, options.update)
+        elif options.command == "steps":
+            problems = steps(program, folder, data, options.cases)
         elif options.command == "schedules":
             problems = schedules(program, folder, data, options.every_model)
         else:
