@@ -109,12 +109,10 @@ __global__ void attention_values(float* y,                ///< out [T, n_heads, 
                                  const StepInput* input,  ///< [1]
                                  AttentionShape shape, std::uint32_t context) {
   const std::uint32_t head = blockIdx.x, t = blockIdx.y, n = input->position + t + 1;
-  const std::uint32_t row = (t * shape.n_heads + head) * context;
-  const std::uint32_t i = head / shape.group() * shape.head_dim + threadIdx.x;
+  const float* weights = scores + std::size_t(t * shape.n_heads + head) * context;
+  const float* v = cache.v + head / shape.group() * shape.head_dim + threadIdx.x;
   float sum = 0;
-  for (std::uint32_t p = 0; p < n; ++p) {
-    sum = fmaf(scores[row + p], cache.v[p * cache.d_kv + i], sum);
-  }
+  for (std::uint32_t p = 0; p < n; ++p, v += cache.d_kv) sum = fmaf(weights[p], *v, sum);
   y[t * shape.d_q() + head * shape.head_dim + threadIdx.x] = sum;
 }
 

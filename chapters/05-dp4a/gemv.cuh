@@ -50,7 +50,8 @@ __global__ void gemv(float* y,        ///< out [T, M]
   if (m >= M) return;  // the whole warp
   const Block* row = W + std::size_t(m) * (K / kBlockElements<Block>);
   float sum = 0;
-  for (std::uint32_t i = lane; i < K; i += 32) sum = fmaf(element(row, i), x[t * K + i], sum);
+  x += t * K + lane;
+  for (std::uint32_t i = lane; i < K; i += 32, x += 32) sum = fmaf(element(row, i), *x, sum);
   sum = warp_sum(sum);
   if (lane == 0) y[t * M + m] = sum;
 }

@@ -43,17 +43,27 @@ __device__ inline void for_each_of_thread(const float* values, std::uint32_t row
   }
 }
 
+/// Waits before a level of a tree that `width` threads add up: what they read was written by their
+/// own warp, if they are fewer than one.
+__device__ inline void sync_level(std::uint32_t width) {
+  if (width < 32) {
+    __syncwarp();  // the level above: written and read by the first warp
+  } else {
+    __syncthreads();  // the level above: written by twice as many threads
+  }
+}
+
 /// The sum of one value a thread over the block, as a binary tree, to all threads.
 /// @pre blockDim.x == kThreads; every thread calls it
 __device__ inline float block_sum(float value) {
   static_assert((kThreads & (kThreads - 1)) == 0, "the tree halves its width");
   MINFER_SHARED(float, partial, [kThreads]);
   partial[threadIdx.x] = value;
-  __syncthreads();  // partial: written by every thread; the tree's first level reads two
   for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
+    sync_level(width);
     if (threadIdx.x < width) partial[threadIdx.x] += partial[threadIdx.x + width];
-    __syncthreads();  // this level's sums are written; the next level, or all, read them
   }
+  __syncthreads();  // partial[0]: written by the first thread, read by all
   const float sum = partial[0];
   __syncthreads();  // read by all; the next call writes it
   return sum;
@@ -83,6 +93,14 @@ struct Top2 {
   float second;
   Token id;  ///< of the first; -1: none yet
 };
+
+/// Adds the logit of a higher id. A NaN changes nothing.
+__device__ inline void insert(Top2& top, float logit, std::uint32_t id) {
+  const float lesser = logit > top.first ? top.first : logit;
+  top.second = lesser > top.second ? lesser : top.second;
+  top.id = logit > top.first ? static_cast<Token>(id) : top.id;
+  top.first = logit > top.first ? logit : top.first;
+}
 
 /// Puts two sets together. The result depends on the sets alone, not on the order of merging: equal
 /// logits go to the lower id.

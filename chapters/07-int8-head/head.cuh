@@ -66,8 +66,9 @@ __global__ void gemv_q8_0(float* y,                  ///< out [T, M]
     int high = 0, low = 0;
     for (std::uint32_t i = 0; i < 8; ++i) {
       const std::uint32_t word = interleaved_word(b, i, K / 32);
-      high = __dp4a(row[word], x[word].x, high);
-      low = __dp4a(row[word], x[word].y, low);
+      const int2 pair = x[word];  // one load of 8 bytes
+      high = __dp4a(row[word], pair.x, high);
+      low = __dp4a(row[word], pair.y, low);
     }
     const float d = float_from_half(W_d[std::size_t(m) * (K / 32) + b]);
     sum = fmaf(d * x_d[b], static_cast<float>(256 * high + low), sum);

@@ -78,16 +78,13 @@ __global__ void argmax(Prediction* predictions,  ///< out [T]
                        std::uint32_t n, std::uint32_t step_tokens) {
   MINFER_SHARED(Top2, best, [kArgmaxThreads]);
   Top2 mine = {-INFINITY, -INFINITY, -1};
-  for_each_of_thread<kArgmaxThreads>(logits, blockIdx.y * n, n, [&](std::uint32_t i, float logit) {
-    // What does not beat the second of a thread's two changes neither; nor does a NaN.
-    if (logit > mine.second) mine = merge(mine, {logit, -INFINITY, static_cast<Token>(i)});
-  });
+  for_each_of_thread<kArgmaxThreads>(logits, blockIdx.y * n, n,
+                                     [&](std::uint32_t i, float logit) { insert(mine, logit, i); });
   best[threadIdx.x] = mine;
-  __syncthreads();  // best: written by every thread; the tree's first level reads two
   for (std::uint32_t width = kArgmaxThreads / 2; width > 0; width /= 2) {
+    sync_level(width);
     if (threadIdx.x < width)
       best[threadIdx.x] = merge(best[threadIdx.x], best[threadIdx.x + width]);
-    __syncthreads();  // this level is written; the next reads it
   }
   if (threadIdx.x == 0) {
     predictions[blockIdx.y] = {best[0].id, best[0].first - best[0].second};
