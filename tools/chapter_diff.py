@@ -23,7 +23,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from minfer_tools.chapter_tree import REPOSITORY, Chapter, find_chapters, resolve
+from minfer_tools.chapter_tree import REPOSITORY, Chapter, find_chapters, is_idea, resolve
 from minfer_tools.command_line import Parser, tool
 from minfer_tools.errors import Failure
 
@@ -42,11 +42,6 @@ def choose(root: Path, first: str, second: str | None) -> tuple[Chapter, Chapter
     return before[-1], a
 
 
-def is_shown(file: Path) -> bool:
-    """Whether a file belongs to the idea, which its tests, its benchmark and its text do not."""
-    return not file.stem.endswith(("_test", "_bench")) and file.name != "README.md"
-
-
 def compare(options: argparse.Namespace, words: list[str]) -> int:
     for_git = [word for word in words if word.startswith("-")]
     names = [word for word in words if not word.startswith("-")]
@@ -57,7 +52,7 @@ def compare(options: argparse.Namespace, words: list[str]) -> int:
     there = {file for chapter in (a, b) for file in chapter.files(own=options.all or bool(named))}
     if absent := named - there:
         raise Failure(f"{min(absent)}: in neither {a.name} nor {b.name}", TROUBLE)
-    chosen = named or {file for file in there if options.all or is_shown(file)}
+    chosen = named or {file for file in there if options.all or is_idea(file)}
     with tempfile.TemporaryDirectory(prefix="minfer-diff-") as folder:  # where nothing else lies beside the two
         for chapter in (a, b):
             (Path(folder) / chapter.name).mkdir(exist_ok=True)

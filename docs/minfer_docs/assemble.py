@@ -64,7 +64,9 @@ def chapter_pages(out: Path) -> dict[str, str]:
     chapters = places.chapters()
     pages = {}
     for before, chapter in zip([None, *chapters], chapters):
-        page = chapter_page.Page(out, chapter, before if before is not None and continues(before, chapter) else None)
+        # The first chapter of an engine has nothing to be compared with.
+        changed = before if before is not None and before.on_gpu and chapter.on_gpu else None
+        page = chapter_page.Page(out, chapter, changed)
         pages[f"chapters/{chapter.name}.md"] = page.render()
         pages[f"chapters/{chapter.name}/api.md"] = chapter_page.api_page(out, chapter)
         if page.before is not None:
@@ -73,11 +75,6 @@ def chapter_pages(out: Path) -> dict[str, str]:
     pages["chapters/index.md"] = ("---\nhide-toc: true\n---\n\n# The chapters\n\n```{chapter-list}\n```\n"
                                   + toctree(entries, hidden=True))
     return pages
-
-
-def continues(before: places.Chapter, chapter: places.Chapter) -> bool:
-    """Whether a chapter changes the engine of the one before it; the first of an engine has nothing to be compared with."""
-    return all((c.path / "engine.cu").exists() for c in (before, chapter))
 
 
 def toctree(entries: list[str], hidden: bool = False) -> str:

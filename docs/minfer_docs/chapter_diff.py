@@ -16,7 +16,7 @@ from pygments.formatters.html import _get_ttype_class
 from pygments.lexers import CMakeLexer, CppLexer, CudaLexer, TextLexer
 from sphinx.util.docutils import SphinxDirective
 
-from minfer_tools.chapter_tree import Chapter, find_chapters, resolve
+from minfer_tools.chapter_tree import Chapter, find_chapters, is_idea, resolve
 
 from . import listing
 from .places import ROOT
@@ -46,10 +46,10 @@ class FileDiff:
 
 
 def compare(a: Chapter, b: Chapter) -> list[FileDiff]:
-    """The files that differ, README.md left out."""
-    names = sorted({str(path) for chapter in (a, b) for path in chapter.files()} - {"README.md"})
+    """The files that differ: the engine and its kernels, then their tests, their benchmark and their text."""
+    names = {str(path) for chapter in (a, b) for path in chapter.files()}
     found = []
-    for name in names:
+    for name in sorted(names, key=lambda name: (not is_idea(Path(name)), name)):
         old, new = (read_lines(chapter.path / name) for chapter in (a, b))
         if old != new:
             found.append(FileDiff(name, old, new))
@@ -138,18 +138,14 @@ def file_html(diff: FileDiff, opened: bool) -> str:
             f'<span class="added">+{added}</span> <span class="removed">−{removed}</span></summary>{tables}</details>')
 
 
-def is_test(name: str) -> bool:
-    return Path(name).stem.endswith(("_test", "_bench"))
-
-
 def html(a: Chapter, b: Chapter) -> str:
-    diffs = sorted(compare(a, b), key=lambda diff: (is_test(diff.name), diff.name))
-    added, removed = (sum(diff.counts()[side] for diff in diffs) for side in (0, 1))
-    head = (f'<p class="diff-head"><span>{len(diffs)} files, <span class="added">+{added}</span> '
+    """What belongs to the idea is open and counted; the rest is folded."""
+    diffs = [(diff, is_idea(Path(diff.name))) for diff in compare(a, b)]
+    added, removed = (sum(diff.counts()[side] for diff, opened in diffs if opened) for side in (0, 1))
+    head = (f'<p class="diff-head"><span>The engine and its kernels: <span class="added">+{added}</span> '
             f'<span class="removed">−{removed}</span></span>'
             '<button type="button" class="diff-toggle" hidden>Side by side</button></p>')
-    opened = next((diff.name for diff in diffs if diff.name.endswith(".cuh")), None)
-    return f'<div class="chapter-diff">{head}{"".join(file_html(d, d.name == opened) for d in diffs)}</div>'
+    return f'<div class="chapter-diff">{head}{"".join(file_html(*pair) for pair in diffs)}</div>'
 
 
 def of_definition(out: Path, a: Chapter, b: Chapter, what: str) -> FileDiff:
@@ -176,9 +172,9 @@ def definition_html(diff: FileDiff, a: Chapter, b: Chapter) -> str:
 
 
 def plain(a: Chapter, b: Chapter) -> str:
-    """As patch has it, for books."""
+    """As patch has it, for books: the idea alone."""
     lines = []
-    for diff in compare(a, b):
+    for diff in filter(lambda diff: is_idea(Path(diff.name)), compare(a, b)):
         names = (f"{chapter.name}/{diff.name}" for chapter in (a, b))
         lines += difflib.unified_diff(diff.old, diff.new, *names, lineterm="", n=CONTEXT)
     return "\n".join(lines)

@@ -227,8 +227,8 @@ class Page:
         """A page of its own: what changed from the chapter before."""
         before, after = (f"[{title_of(c)}](/chapters/{c.name}.md)" for c in (self.before, self.chapter))
         return (f"---\norphan: true\nhide-toc: true\n---\n\n# {self.title}: the diff\n\n"
-                f"All that changed from {before} to {after}, but for the README. In a terminal: "
-                f"`./minfer diff {self.before.number:02d} {self.chapter.number:02d}`.\n\n"
+                f"What changed from {before} to {after}. In a terminal: `./minfer diff {self.before.number:02d} "
+                f"{self.chapter.number:02d}`; tests, benchmark and README with `--all`.\n\n"
                 f"```{{chapter-diff}} {self.before.name} {self.chapter.name}\n```\n")
 
     def _solutions(self) -> list[str]:

@@ -118,6 +118,14 @@ def test_the_diff_folds_and_changes_its_form(page, address, name):
     assert file.locator(".diff-view.split").is_visible() and not file.locator(".diff-view.unified").is_visible()
 
 
+@pytest.mark.parametrize("name", DIFFS)
+def test_the_engine_and_its_kernels_are_open_and_come_first(name):
+    heads = r'<details class="diff-file"( open)?><summary><span class="name">([^<]+)'
+    files = re.findall(heads, (SITE / name).read_text(encoding="utf-8"))
+    ideas = [not re.search(r"_(test|bench)\.cu$|README\.md$", file) for _, file in files]
+    assert [bool(opened) for opened, _ in files] == ideas == sorted(ideas, reverse=True) and len(set(ideas)) == 2
+
+
 def test_every_chapter_but_an_engine_s_first_has_a_diff_that_it_leads_to():
     assert len(DIFFS) == len([name for name in chapters() if name[9:11] > "02"]) > 0
     for name in DIFFS:

@@ -72,6 +72,11 @@ class Chapter:
         return [f for f in self.files() if f.suffix in SOURCE_SUFFIXES or f.name == "CMakeLists.txt"]
 
 
+def is_idea(file: Path) -> bool:
+    """Whether a file belongs to a chapter's idea, which its tests, its benchmark and its text do not."""
+    return not file.stem.endswith(("_test", "_bench")) and file.name != "README.md"
+
+
 def _is_scratch(name: str) -> bool:
     return name.startswith((".", "build")) or name == "__pycache__" or name.endswith((".pyc", "~"))
 
