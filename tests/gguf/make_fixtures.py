@@ -6,8 +6,8 @@
     python3 make_fixtures.py > quant_fixtures.txt
 
 Each line is an operation, GGUF's number of the type, and two hexadecimal strings: `d` has a row's bytes and the f32
-values that quants.dequantize gives, `q` has f32 values and the bytes that quants.quantize gives. All numbers are
-little-endian. NaN stands for any NaN: its payload is not compared.
+values that quants.dequantize gives, `q` has f32 values and the bytes that quants.quantize gives on x86-64. All numbers
+are little-endian. A dequantized NaN stands for any NaN: its payload is not compared.
 """
 
 import random
@@ -58,6 +58,8 @@ def rows_to_quantize(generator):
     yield [-7.0, 7.0] * 16
     yield [float("inf")] + normal[1:]
     yield [float("nan")] + normal[1:]
+    for bits in (0xFFC00000, 0x7FFFFFFF, 0xFFC0A123):  # NaNs with a sign, and with more in them than a half holds
+        yield normal[:3] + list(struct.unpack("<f", struct.pack("<I", bits))) + normal[4:31] + [float("nan")]
 
 
 def main():

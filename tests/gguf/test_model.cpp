@@ -58,7 +58,7 @@ TEST_CASE("a small model is loaded") {
     const auto is = [&](const Matrix& m, const char* name, std::uint32_t rows, std::uint32_t cols) {
       const Tensor& tensor = file.tensor(name);
       return m.tensor == &tensor && m.data == tensor.data && m.type == tensor.type &&
-             m.rows == rows && m.cols == cols && m.bytes() == tensor.bytes;
+             m.rows == rows && m.cols == cols && m.bytes() == tensor.bytes / tensor.shape[1] * rows;
     };
     const auto vector_is = [&](const float* v, const char* name) {
       return reinterpret_cast<const std::byte*>(v) == file.tensor(name).data;
@@ -286,6 +286,30 @@ TEST_CASE("more layers are announced than there are") {
     CHECK(refusal_after([&](GgufBuilder& b) { b.set("qwen2.block_count", n_layers); }) ==
           "tensor \"blk.1.attn_norm.weight\" is missing");
   }
+}
+
+TEST_CASE("a tensor that nothing reads is refused, with both counts and its name") {
+  SmallShape shape;
+  shape.n_layers = 3;
+  GgufBuilder b = small_model(shape);
+  b.set("qwen2.block_count", 2u);
+  CHECK(model_refusal_of(b) ==
+        "found 39 tensors, expected 27 for \"qwen2.block_count\" 2: \"blk.2.attn_norm.weight\" is "
+        "none of them");
+  for (const char* name :
+       {"rope_freqs.weight", "output.bias", "blk.0.attn_output.bias", "blk.0.attn_q_norm.weight",
+        "blk.1.ffn_up.weight", "blk.00.ffn_up.weight", "token_embd.weight "}) {
+    CHECK(refusal_after([&](GgufBuilder& b) { b.add_tensor(name, {32}, TensorType::kF32); }) ==
+          "found 16 tensors, expected 15 for \"qwen2.block_count\" 1: \"" + std::string(name) +
+              "\" is none of them");
+  }
+  // As many tensors as expected, but others.
+  CHECK(refusal_after([](GgufBuilder& b) {
+          b.erase_tensor("output.weight");
+          b.add_tensor("output.bias", {8}, TensorType::kF32);
+        }) ==
+        "found 15 tensors, expected 14 for \"qwen2.block_count\" 1: \"output.bias\" is none of "
+        "them");
 }
 
 TEST_CASE("every tensor has the one shape that fits") {

@@ -20,7 +20,7 @@ import pytest
 
 from cli import VERSION
 from cli.build import usable_cpus
-from minfer_tools import cache, catalogue, synthetic
+from minfer_tools import cache, catalogue, gguf_file, synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MINFER_BUILD_DIR", ROOT / "build"))
@@ -216,6 +216,20 @@ def test_files_that_are_no_models_fail_with_one_line(model, tmp_path):
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(model.read_bytes()[:-1])
     refused(program(cut, 1, 1), 1, "cut.gguf")
+
+
+@pytest.mark.parametrize("words", [("run", "hi"), ("chat",)])
+def test_a_template_that_is_not_rendered_exactly_is_refused(model, tmp_path, words):
+    template = ("{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' + m.content.split('</think>')[-1]"
+                " + '<|im_end|>\\n' -}}{%- endfor -%}{{- '<|im_start|>assistant\\n' -}}")
+    source, path = gguf_file.Reader(model), tmp_path / "think.gguf"
+    key = "tokenizer.chat_template"
+    pairs = [gguf_file.string(key, template) if pair.key == key else pair for pair in source.pairs]
+    with path.open("wb") as file:
+        gguf_file.write(file, pairs, source.tensors, source.read)
+    refused(program(*words, "--model", path, **({} if "hi" in words else {"stdin": "hi\n"})), 1,
+            f'{path}: key "{key}" has the field "split" in ', "which is not rendered here; run --raw")
+    assert program("run", "--raw", "--model", path, "-n", 1, "hi").returncode == 0
 
 
 def test_an_option_the_engine_lacks_is_ignored_in_the_environment(model):

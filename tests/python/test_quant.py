@@ -70,8 +70,8 @@ def is_x86_64():
 
 
 def has_finite_quotients(rows, name):
-    """Which blocks never convert a NaN or an infinity to an integer: what numpy makes of those is the processor's
-    choice, and minfer's on every machine is that of x86-64."""
+    """Which blocks never convert a NaN or an infinity: what numpy makes of those is the processor's choice, and
+    minfer's on every machine is that of x86-64."""
     with np.errstate(all="ignore"):
         extreme = np.abs(rows).max(axis=1)
         scale = extreme / np.float32({"Q4_0": 8, "Q8_0": 127}[name])
@@ -87,11 +87,11 @@ def test_quantize(name, kind):
         values = numbers(kind).astype(np.float32)
         expected = quants.quantize(values.reshape(1, -1), number).reshape(-1, size)
     found = np.frombuffer(tool("quantize", int(number), N, stdin=values.tobytes()), np.uint8).reshape(-1, size)
-    scales = [np.ascontiguousarray(blocks[:, :2]).view(np.float16)[:, 0] for blocks in (found, expected)]
-    same_bits = scales[0].view(np.uint16) == scales[1].view(np.uint16)
-    assert np.all(same_bits | (np.isnan(scales[0]) & np.isnan(scales[1])))
+    if name == "Q8_0":  # of NaNs with a payload, numpy's maximum keeps one or none, by the processor's vectors
+        scales = expected[:, :2].copy().view(np.uint16)
+        expected[:, :2] = np.where((scales & 0x7FFF) > 0x7C00, np.uint16(0x7E00), scales).view(np.uint8)
     compared = np.full(len(found), True) if is_x86_64() else has_finite_quotients(values.reshape(-1, 32), name)
-    assert np.array_equal(found[compared, 2:], expected[compared, 2:])
+    assert np.array_equal(found[compared], expected[compared])
 
 
 def check_tensors(path):

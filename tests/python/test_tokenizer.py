@@ -138,7 +138,8 @@ def random_chats(seed: int, count: int) -> list[list[dict]]:
 def rendered(template: str, messages: list[dict]) -> str:
     """What the template prints, by the settings that chat templates are written for."""
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
+    return environment.from_string(template).render(
+        messages=messages, tools=None, bos_token="<s>", add_generation_prompt=True)
 
 
 def check_equal(texts: list[str], ours: list, theirs: list) -> None:
@@ -252,6 +253,97 @@ def test_bytes_that_are_not_utf8_come_back(tiny):
     texts = [chance.randbytes(chance.randrange(40)) for _ in range(2000)]
     ours = Ours(tiny)
     assert ours.decode(ours.numbers(b"e", texts)) == texts
+
+
+# --- templates by chance
+
+
+STRINGS = ("'a'", "messages[0].role", "messages[1]['content']", '"\\n\'"', "'<|im_end|>'")
+STRINGS_OF_LOOPS = ("m.role", "m['role']", "m.content", 'm["content"]')
+CONDITIONS = ("messages", "tools", "true", "false", "none", "messages[2]", "add_generation_prompt", "tools is none", "''",
+              "messages[0].role == 'system'", "messages[1] is defined", "messages[0].tool_calls is not defined")  # fmt: skip
+CONDITIONS_OF_LOOPS = ("loop.first", "loop.last", "loop.index0", "loop.index0 == 1", "m.tool_calls", "m.role != 'user'", "m.content", "m")
+STRANGE = (
+    "x", "bos_token", "loop", "m", "m.name", "m.items", "m.content.strip()", "m.content | upper", "'a' ~ 'b'", "'a' in m.content",
+    "[]", "{}", "-1", "1 + 1", "'a' 'b'", "'a' if m else 'b'", "messages[-1].role", "messages[9].role", "m is string", "m == m",
+    "1.5", "none == none", "true + 1", "loop.length", "'\\x41'", "messages[1:]", "2 == 2 == 2", "not", "",
+)  # fmt: skip
+
+
+def random_string(chance: random.Random, in_loop: bool) -> str:
+    if chance.random() < 0.02:
+        return chance.choice(STRANGE)
+    terms = STRINGS + STRINGS_OF_LOOPS if in_loop else STRINGS
+    return chance.choice((" + ", "+")).join(chance.choice(terms) for _ in range(chance.randrange(1, 4)))
+
+
+def random_condition(chance: random.Random, in_loop: bool, depth: int = 0) -> str:
+    kind = chance.random()
+    if kind < 0.02:
+        return chance.choice(STRANGE)
+    if kind < 0.15:
+        return f"{random_string(chance, in_loop)} {chance.choice(('==', '!='))} {random_string(chance, in_loop)}"
+    if kind < 0.55 or depth > 3:
+        return chance.choice(CONDITIONS + CONDITIONS_OF_LOOPS if in_loop else CONDITIONS)
+    inner = random_condition(chance, in_loop, depth + 1)
+    if kind < 0.75:
+        return chance.choice((f"not {inner}", f"({inner})"))
+    return f"{inner} {chance.choice(('and', 'or'))} {random_condition(chance, in_loop, depth + 1)}"
+
+
+def random_template(chance: random.Random, in_loop: bool = False, depth: int = 0) -> str:
+    """Tags that mostly fit together, with white space between some."""
+
+    def tag(brackets: str, inside: str) -> str:
+        left, right = ("-" if chance.random() < 0.6 else "" for _ in range(2))
+        if chance.random() < 0.005:
+            left = "+"
+        blank = chance.choice((" ", "\n  ", " \n\n")) if right or chance.random() < 0.03 else ""
+        return f"{brackets[:2]}{left} {inside} {right}{brackets[2:]}{blank}"
+
+    def body(looped: bool = False) -> str:
+        return random_template(chance, in_loop or looped, depth + 1) if depth < 3 else ""
+
+    parts = []
+    for _ in range(chance.randrange(1, 4)):
+        kind = chance.random()
+        if kind < 0.45:
+            parts.append(tag("{{}}", random_string(chance, in_loop)))
+        elif kind < 0.7:
+            parts += [tag("{%%}", "if " + random_condition(chance, in_loop)), body()]
+            if chance.random() < 0.4:
+                parts += [tag("{%%}", "elif " + random_condition(chance, in_loop)), body()]
+            if chance.random() < 0.5:
+                parts += [tag("{%%}", "else"), body()]
+            parts.append(tag("{%%}", "endif"))
+        elif kind < 0.9 and (not in_loop or chance.random() < 0.1):
+            parts += [tag("{%%}", "for m in " + ("messages" if chance.random() < 0.95 else "tools")), body(True)]
+            parts += [tag("{%%}", "else"), body()] if chance.random() < 0.05 else []
+            parts.append(tag("{%%}", "endfor"))
+        elif kind < 0.97:
+            parts.append(tag("{##}", "'{{ m"))
+        else:
+            parts.append(chance.choice(("{% set x = 'y' %}", "text", "\n", "{% raw %}{{ m }}{% endraw %}")))
+    return "".join(parts)
+
+
+@needs_tool
+def test_a_template_is_rendered_as_jinja_does_or_refused(tiny):
+    chance = random.Random(9)
+    cases = [(random_template(chance), chat) for chat in random_chats(seed=10, count=3000)]
+    requests = [template.encode() + b"\0" + encode_turns(chat) for template, chat in cases]
+    taken, texts, theirs = [], [], []
+    for case, answer in zip(cases, Ours(tiny).ask(b"t", requests)):
+        if answer[:1] == b"-":
+            continue
+        try:
+            theirs.append(rendered(*case))
+        except jinja2.TemplateSyntaxError:  # in what ours does not look at, as it is not reached
+            continue
+        taken.append(case)
+        texts.append(answer[1:].decode())
+    assert len({template for (template, _), text in zip(taken, texts) if text}) > len(cases) // 5
+    check_equal(taken, texts, theirs)
 
 
 # --- the real vocabularies

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// ChatML as the file's own template has it, and templates that are something else.
+// Conversations as the file's own template has them, and templates that are not rendered.
+// tests/python/test_tokenizer.py compares with Jinja itself.
 #include <minfer/text/chat.h>
-#include <minfer/text/jinja_expressions.h>
 
 #include <algorithm>
 #include <string>
@@ -16,22 +16,40 @@ namespace {
 using Ids = std::vector<Token>;
 using test::GgufBuilder;
 
-/// A template in the manner of Qwen2.5's: the system turn first, tools left out.
-const std::string kTemplate =
-    "{%- if messages[0]['role'] == 'system' %}\n"
-    "    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}\n"
-    "{%- else %}\n"
-    "    {{- '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}\n"
-    "{%- endif %}\n"
-    "{%- for message in messages %}\n"
-    "    {%- if message.role != 'system' or not loop.first %}\n"
-    "        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' "
-    "}}\n"
-    "    {%- endif %}\n"
-    "{%- endfor %}\n"
-    "{%- if add_generation_prompt %}\n"
-    "    {{- '<|im_start|>assistant\\n' }}\n"
-    "{%- endif %}\n";
+/// A template in the manner of Qwen2.5's, with all that it does not reach without tools.
+const std::string kTemplate = R"({%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson({'a': [1, {}]}) }}
+    {%- else %}
+        {%- set x = namespace(y='{% endif %}') %}
+    {%- endfor %}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nBe kind.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- for tool_call in message.tool_calls %}
+            {%- set tool_call = tool_call.function %}
+            {{- '{"name": "' + tool_call.name + '"}' }}
+        {%- endfor %}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+)";
 
 struct Chat {
   explicit Chat(const std::string& source)
@@ -76,7 +94,6 @@ std::string with(const std::string& piece, const std::string& other) {
 
 TEST_CASE("a conversation without a system message gets the template's own") {
   const Chat c(kTemplate);
-  CHECK(c.chat.default_system() == "Be kind.");
   CHECK(c.chat.render({{Role::kUser, "hello"}}) ==
         "<|im_start|>system\nBe kind.<|im_end|>\n"
         "<|im_start|>user\nhello<|im_end|>\n"
@@ -130,55 +147,180 @@ TEST_CASE("special tokens typed by a user stay text") {
   CHECK(std::count(ids.begin(), ids.end(), c.tokenizer.special("<tool>")) == 0);
 }
 
+/// What a template prints for a conversation of every role.
+std::string printed(const std::string& source) {
+  const std::vector<Message> messages = {
+      {Role::kSystem, "S"}, {Role::kUser, "U"}, {Role::kAssistant, "A"}, {Role::kUser, "V"}};
+  std::string text;
+  try {
+    for (const TextPart& part : JinjaTemplate(source).render(messages)) text += part.text;
+  } catch (const JinjaError& error) {
+    return error.what();
+  }
+  return text;
+}
+
+/// The same of one expression, for the loop's message.
+std::string value_of(const std::string& expression) {
+  return printed("{%for m in messages%}{{" + expression + "}}{%endfor%}");
+}
+
+/// As which messages a condition holds.
+std::string where(const std::string& condition) {
+  return printed("{%for m in messages%}{%if " + condition +
+                 "%}{{m.content}}{%else%}{{'-'}}{%endif%}{%endfor%}");
+}
+
 TEST_CASE("other spellings of ChatML") {
   CHECK(refusal_of(with("message.role + '", "message['role'] + '")) == "accepted");
-  CHECK(refusal_of(with("message.content", "m[\"content\"]")) == "accepted");
-  CHECK(refusal_of(with("'<|im_end|>' + '\\n' }}", "'<|im_end|>\\n' }}")) == "accepted");
+  CHECK(refusal_of(with("message.content +", "message[\"content\"]+")) == "accepted");
   CHECK(refusal_of(with("'<|im_end|>' + '\\n' }}", "\"<|im_end|>\"+\"\\n\"}}")) == "accepted");
-  CHECK(refusal_of(with("{%- for", "{#- a }} '{{ comment #}{%- for")) == "accepted");
-  CHECK(refusal_of(with("{%- for", "{%- if x %}{{- '}} {{' }}{%- endif %}{%- for")) == "accepted");
-
+  CHECK(refusal_of(with("{%- for message", "{#- a }} '{{ comment #}{%- for message")) ==
+        "accepted");
   const Chat escaped(with("Be kind.", "Don\\'t \\\"\\\\\\t\\n"));
-  CHECK(escaped.chat.default_system() == "Don't \"\\\t\n");
-}
-
-TEST_CASE("a template without a system message of its own adds none") {
-  const Chat c(with("    {{- '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}\n", ""));
-  CHECK(c.chat.default_system().empty());
-  CHECK(c.chat.render({{Role::kUser, "hello"}}) ==
-        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
-
-  const Chat empty(with("Be kind.", ""));
-  CHECK(empty.chat.default_system().empty());
-  CHECK(empty.chat.render({{Role::kUser, "hello"}}) ==
-        "<|im_start|>system\n<|im_end|>\n"
+  CHECK(escaped.chat.render({{Role::kUser, "hello"}}) ==
+        "<|im_start|>system\nDon't \"\\\t\n<|im_end|>\n"
         "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST_CASE("templates that are not ChatML are refused, naming --raw") {
-  const auto refused = [](const std::string& source, const std::string& why) {
-    const std::string message = refusal_of(source);
-    CHECK_THAT(message, ContainsSubstring("key \"tokenizer.chat_template\" " + why) &&
-                            ContainsSubstring("expected ChatML; --raw leaves the template out"));
+TEST_CASE("a template that is not ChatML is rendered as it is") {
+  // Without a system message of its own, with it elsewhere, with a turn that is always there.
+  CHECK(Chat(with("    {{- '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}\n", ""))
+            .chat.render({{Role::kUser, "hello"}}) ==
+        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(Chat("{% for m in messages %}{{ m.role + ':' + m.content + ';' }}"
+             "{% if loop.first %}{{ 'Be kind.' }}{% endif %}{% endfor %}{{ '<tool>none' }}")
+            .chat.render({{Role::kUser, "a"}, {Role::kAssistant, "b"}}) ==
+        "user:a;Be kind.assistant:b;<tool>none");
+}
+
+TEST_CASE("expressions") {
+  CHECK(value_of("m.role + '+' + m['content']") == "system+Suser+Uassistant+Auser+V");
+  CHECK(value_of("(m.role) + (\"'\")") == "system'user'assistant'user'");
+  CHECK(value_of("messages[1].content") == "UUUU");
+  CHECK(where("m.role == 'user'") == "-U-V");
+  CHECK(where("m.role != 'user'") == "S-A-");
+  CHECK(where("m.content == 'A'") == "--A-");
+  CHECK(where("loop.first or loop.last") == "S--V");
+  CHECK(where("not loop.first and not loop.last") == "-UA-");
+  CHECK(where("not (loop.first or loop.last)") == "-UA-");
+  CHECK(where("loop.first or m.role == 'user' and loop.last") == "S--V");
+  CHECK(where("loop.index0 == 2") == "--A-");
+  CHECK(where("loop.index0 and loop.index0 != 1") == "--AV");
+  CHECK(where("messages and m.content and m") == "SUAV");
+  CHECK(where("'' or m.tool_calls or none or false or 0 or messages[4]") == "----");
+  CHECK(where("tools is none and tools is defined and m.role is not none") == "SUAV");
+  CHECK(where("m.tool_calls is defined or messages[4] is defined") == "----");
+  CHECK(where("m.tool_calls is not defined") == "SUAV");
+  CHECK(where("not m.role is defined or true") == "SUAV");
+  CHECK(where("false") + where("true") == "----SUAV");
+}
+
+TEST_CASE("statements") {
+  const auto chosen = [](const std::string& role) {
+    return printed("{%if messages[0].role == '" + role + "'%}{{'1'}}{%elif messages[1].role == '" +
+                   role + "'%}{{'2'}}{%elif messages[2].role == '" + role +
+                   "'%}{{'3'}}{%else%}{{'4'}}{%endif%}{{'.'}}");
   };
-  const std::string no_turn = "prints no turn of <|im_start|>, role, content and <|im_end|>";
-  refused("", no_turn);
-  refused("{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}",
-          "prints text between its tags");
-  refused(with("message.content", "message.content | trim"), no_turn);
-  refused(with("message.content", "message.text"), no_turn);
-  refused(with("message.role + '", "'user' + '"), no_turn);
-  refused(with("message.role + '\\n'", "message.role + ':'"), no_turn);
-  refused(with("message.role + '\\n'", "message.role + '\\u000a'"), no_turn);
-  refused(with("'<|im_end|>' + '\\n' }}", "'<|im_end|>' }}"), no_turn);
-  refused(with("<|im_start|>assistant\\n", "<|im_start|>assistant"),
-          "does not begin the answer with <|im_start|>assistant");
-  refused(with("{%- for", "\nhello {%- for"), "prints text between its tags");
-  refused(with("{%- else %}\n    {{-", "{%- else %}\n    {{"), "prints text between its tags");
-  refused("x" + kTemplate, "prints text between its tags");
-  refused(kTemplate + "x", "prints text between its tags");
-  refused(with("{%- for", "{{- '<|im_start|>system\\nBe rude.<|im_end|>\\n' }}{%- for"),
-          "has two default system messages");
+  CHECK(chosen("system") + chosen("user") + chosen("assistant") + chosen("tool") == "1.2.3.4.");
+  // What is not reached is passed by, whatever it is.
+  CHECK(printed(
+            "{%if false%}{%if x%}{%else%}{{ f(')') | g }}{%endif%}{%macro m(a)%}{%endmacro%}"
+            "{%for a, b in c recursive%}{%else%}{%endfor%}{%elif true%}{{'y'}}{%else%}{%endif%}") ==
+        "y");
+  CHECK(
+      printed("{%if true%}{{'y'}}{%elif x()%}{%if x%}{%else%}{{ f(')') | g }}{%endif%}"
+              "{%macro m(a)%}{%endmacro%}{%for a, b in c recursive%}{%else%}{%endfor%}{%endif%}") ==
+      "y");
+  CHECK(printed(
+            "{%for m in messages%}{%endfor%}{{'.'}}{%for m in messages%}{{m.content}}{%endfor%}") ==
+        ".SUAV");
+  CHECK(printed("").empty());
+  CHECK(printed("{{ '\n' }}\n") == "\n");  // the last newline is none of the template's
+}
+
+TEST_CASE("what is not evaluated is refused, naming it") {
+  CHECK(value_of("m.content.split('a')") == "has the field \"split\" in \"m.content.split('a')\"");
+  CHECK(value_of("m.content | trim") == "has the filter \"trim\" in \"m.content | trim\"");
+  CHECK(value_of("raise_exception('x')") ==
+        "has the name \"raise_exception\" in \"raise_exception('x')\"");
+  CHECK(value_of("m['content']()") == "has a call in \"m['content']()\"");
+  CHECK(value_of("bos_token") == "has the name \"bos_token\" in \"bos_token\"");
+  CHECK(value_of("m.name") == "has the field \"name\" in \"m.name\"");
+  CHECK(value_of("m['items']") == "has the field \"items\" in \"m['items']\"");
+  CHECK(value_of("messages[0:1]") == "has no \"]\" in \"messages[0:1]\"");
+  CHECK(value_of("messages[-1].role") == "has no value in \"messages[-1].role\"");
+  CHECK(value_of("messages[9].role") == "has the field \"role\" in \"messages[9].role\"");
+  CHECK(value_of("m.role[0]") == "has an element of no list in \"m.role[0]\"");
+  CHECK(value_of("'a' 'b'") == "has \"'b'\" in \"'a' 'b'\"");
+  CHECK(value_of("'a' if true else 'b'") == "has \"if true else 'b'\" in \"'a' if true else 'b'\"");
+  CHECK(value_of("'\\u000a'") == "has an unknown escape in \"'\\\\u000a'\"");
+  CHECK(value_of("'a' ~ 'b'") == "has \"~ 'b'\" in \"'a' ~ 'b'\"");
+  CHECK(value_of("1 + 1") == "has a sum of other things than strings in \"1 + 1\"");
+  CHECK(value_of("'a' or 'b'") == "prints what is no string");
+  CHECK(value_of("2") == "prints what is no string");
+  CHECK(value_of("") == "has no value in \"\"");
+  CHECK(value_of("(") == "has brackets that do not fit");
+  CHECK(value_of("123456789012345678901") ==
+        "has the number \"123456789012345678901\" in \"123456789012345678901\"");
+  CHECK(where("m == m") == "has a comparison of other things than strings in \"if m == m\"");
+  CHECK(where("m.role is string") == "has the test \"string\" in \"if m.role is string\"");
+  CHECK(where("m.role in 'user'") == "has \"in 'user'\" in \"if m.role in 'user'\"");
+  CHECK(where("loop.index0 % 2") == "has \"% 2\" in \"if loop.index0 % 2\"");
+
+  CHECK(printed("{% set x = 1 %}") == "has {% set %}");
+  CHECK(printed("{% if false %}{% raw %}{{}}{% endraw %}{% endif %}") == "has {% raw %}");
+  CHECK(printed("{% for m in tools %}{% endfor %}") ==
+        "has a loop over other things than messages");
+  CHECK(printed("{% for m in messages if m %}{% endfor %}") ==
+        "has \"if m \" in \" for m in messages if m \"");
+  CHECK(printed("{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}") ==
+        "has a loop in a loop");
+  CHECK(printed("{% for m in messages %}{% else %}{% endfor %}") ==
+        "has {% else %} where {% endfor %} belongs");
+  CHECK(printed("{{ loop.first }}") == "has the name \"loop\" in \" loop.first \"");
+  CHECK(printed("{% for m in messages %}") == "has {%  %} where {% endfor %} belongs");
+  CHECK(printed("{% if true %}") == "has an {% if %} without {% endif %}");
+  CHECK(printed("{% endif %}") == "has {% endif %} that ends nothing");
+
+  CHECK(printed("x{{ 'a' }}") == "prints text between its tags");
+  CHECK(printed("{{ 'a' }} x") == "prints text between its tags");
+  CHECK(printed("{{ 'a' }} {{ 'b' }}") == "prints text between its tags");
+  CHECK(printed("{% if true %}\n{% endif %}") == "prints text between its tags");
+  CHECK(printed("{{ 'a' -}} \n {{ 'b' }}\n {{- 'c' -}}\t\n\n") == "abc");
+  CHECK(printed("{%+ if true %}{% endif %}") == "has a tag with +");
+  CHECK(printed("{{ 'a") == "has a string that is not closed");
+  CHECK(printed("{{ 'a\\") == "has a string that is not closed");
+  for (const char* open : {"{{", "{{ 'a'", "{% if", "{# a"}) {
+    CHECK(printed(open) == "has a tag that is not closed");
+  }
+  CHECK(printed("{") == "prints text between its tags");
+  CHECK(printed("{{ a) }}") == "has brackets that do not fit");
+  CHECK(value_of(std::string(21, '(')) == "has brackets that do not fit");
+  std::string deep;
+  for (int i = 0; i < 1001; ++i) deep += "{%if true%}";
+  CHECK(printed(deep) == "has more than 1000 tags");
+}
+
+TEST_CASE("a template that is not rendered is refused with its file, naming --raw") {
+  CHECK_THAT(refusal_of(with("message.content +", "message.content.split('</think>')[-1] +")),
+             ContainsSubstring("key \"tokenizer.chat_template\" has the field \"split\" in \"") &&
+                 ContainsSubstring(", which is not rendered here; run --raw leaves the template "
+                                   "out"));
+  const std::string lost = "does not print every message once, in order; run --raw leaves";
+  CHECK_THAT(refusal_of(""), ContainsSubstring(lost));
+  CHECK_THAT(refusal_of("{{ messages[1].content + messages[0].content + messages[2].content }}"),
+             ContainsSubstring(lost));
+  CHECK_THAT(refusal_of(with("message.content +", "message.content + message.content +")),
+             ContainsSubstring(lost));
+
+  // What another conversation than the one tried at first does not get is refused there.
+  const Chat c(
+      "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }}{% endif %}"
+      "{% endfor %}");
+  CHECK(c.chat.render({{Role::kUser, "a"}}) == "a");
+  CHECK_THROWS_WITH(c.chat.encode({{Role::kSystem, "b"}, {Role::kUser, "a"}}),
+                    ContainsSubstring("does not print every message once, in order"));
 }
 
 TEST_CASE("a file without a template or without its tokens is refused") {
@@ -196,25 +338,6 @@ TEST_CASE("a file without a template or without its tokens is refused") {
   const Tokenizer other_tokenizer(other);
   CHECK_THROWS_WITH(ChatTemplate(other, other_tokenizer),
                     ContainsSubstring("no special token \"<|im_start|>\""));
-}
-
-TEST_CASE("expressions of templates that are cut off or strange") {
-  using Expressions = std::vector<std::string>;
-  const std::string other = JinjaExpressions::kOther;
-  const auto expressions = [](const std::string& source) {
-    return read_jinja_expressions(source).expressions;
-  };
-  CHECK(expressions("{{ 'a' + \"b\" }}{{-c-}}{{}}") == Expressions{"ab", other, other});
-  CHECK(expressions("{{ 'a").size() == 1);
-  CHECK(expressions("{{ 'a\\").size() == 1);
-  CHECK(expressions("{{").size() == 1);
-  CHECK(expressions("{{ 'a' 'b' }}") == Expressions{other});
-  CHECK(expressions("{{ 'a'") == Expressions{"a"});
-  CHECK(expressions("{").empty());
-  CHECK(expressions("{x}{% 'a}}' %}{# {{ a }} #}").empty());
-  CHECK(expressions("{{ x.role }}{{ x['role'] }}{{ x[\"content\"] }}") ==
-        Expressions{JinjaExpressions::kRole, JinjaExpressions::kRole, JinjaExpressions::kContent});
-  CHECK(expressions("{{ .role }}{{ x.roles }}{{ 1.role }}") == Expressions{other, other, other});
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 //     u ids     the same, each token through a Utf8Stream
 //     r turns   a conversation as the chat template prints it
 //     c turns   its ids                              answer: i32 each
+//     t         the same with a template of its own, which a NUL ends; answer: + and the text, or
+//               - and why it is not rendered
 //
 // A conversation is a sequence of role (one byte: s, u or a), length (u32) and content.
 #include <cstdint>
@@ -69,6 +71,16 @@ std::vector<Message> read_turns(std::string_view bytes) {
   return messages;
 }
 
+std::string render(std::string_view source, std::string_view turns) {
+  std::string text = "+";
+  try {
+    for (const TextPart& part : JinjaTemplate(source).render(read_turns(turns))) text += part.text;
+  } catch (const JinjaError& error) {
+    return std::string("-") + error.what();
+  }
+  return text;
+}
+
 std::string piece_ends(std::string_view text) {
   std::vector<std::uint32_t> ends;
   for (std::size_t end = 0; end < text.size();) {
@@ -106,6 +118,9 @@ class Service {
         return chat_.render(read_turns(argument));
       case 'c':
         return as_bytes(chat_.encode(read_turns(argument)));
+      case 't':
+        return render(argument.substr(0, argument.find('\0')),
+                      argument.substr(argument.find('\0') + 1));
       default:
         throw std::runtime_error("a request has an unknown operation");
     }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -189,81 +190,83 @@ void check_special_ids(const GgufFile& file, std::uint32_t n_tokens) {
   }
 }
 
-[[noreturn]] void fail_tensor(const GgufFile& file, const std::string& name,
-                              const std::string& what) {
-  throw FileError(file.path(), "tensor " + quoted(name) + " " + what);
-}
+/// Takes tensors out of a file, each with its shape checked, and knows which it took.
+class TensorReader {
+ public:
+  explicit TensorReader(const GgufFile& file) : file_(file) {}
 
-const Tensor& tensor_of_shape(const GgufFile& file, const std::string& name,
-                              const std::vector<std::uint64_t>& shape) {
-  const Tensor& tensor = file.tensor(name);
-  if (tensor.shape != shape) {
-    fail_tensor(file, name,
-                "has the shape " + shape_text(tensor.shape) + ", expected " + shape_text(shape));
+  const float* vector(const std::string& name, std::uint32_t n) {
+    const Tensor& tensor = take(name, {n});
+    if (tensor.type != TensorType::kF32) {
+      fail(name, std::string("has the type ") + type_name(tensor.type) + ", expected F32");
+    }
+    return reinterpret_cast<const float*>(tensor.data);
   }
-  return tensor;
-}
 
-const float* vector_of(const GgufFile& file, const std::string& name, std::uint32_t n) {
-  const Tensor& tensor = tensor_of_shape(file, name, {n});
-  if (tensor.type != TensorType::kF32) {
-    fail_tensor(file, name,
-                std::string("has the type ") + type_name(tensor.type) + ", expected F32");
+  Matrix matrix(const std::string& name, std::uint32_t rows, std::uint32_t cols) {
+    const Tensor& tensor = take(name, {cols, rows});
+    return {tensor.type, rows, cols, tensor.data, &tensor};
   }
-  return reinterpret_cast<const float*>(tensor.data);
-}
 
-Matrix matrix_of(const Tensor& tensor) {
-  Matrix m;
-  m.type = tensor.type;
-  m.cols = static_cast<std::uint32_t>(tensor.shape[0]);
-  m.rows = static_cast<std::uint32_t>(tensor.shape[1]);
-  m.data = tensor.data;
-  m.tensor = &tensor;
-  return m;
-}
-
-Matrix matrix_of(const GgufFile& file, const std::string& name, std::uint32_t rows,
-                 std::uint32_t cols) {
-  return matrix_of(tensor_of_shape(file, name, {cols, rows}));
-}
-
-/// The embedding says how large the vocabulary is: its number of rows is the file's to choose.
-Matrix embedding_of(const GgufFile& file, std::uint32_t d_model) {
-  const std::string name = "token_embd.weight";
-  const Tensor& tensor = file.tensor(name);
-  constexpr std::uint64_t kMaxRows = std::numeric_limits<std::int32_t>::max();  // ids are int32
-  if (tensor.shape.size() != 2 || tensor.shape[0] != d_model || tensor.shape[1] > kMaxRows) {
-    fail_tensor(file, name,
-                "has the shape " + shape_text(tensor.shape) + ", expected [" +
-                    std::to_string(d_model) + ", the number of tokens]");
+  /// The embedding says how large the vocabulary is: its number of rows is the file's to choose.
+  Matrix embedding(std::uint32_t d_model) {
+    const std::string name = "token_embd.weight";
+    const std::vector<std::uint64_t>& shape = file_.tensor(name).shape;
+    constexpr std::uint64_t kMaxRows = std::numeric_limits<std::int32_t>::max();  // ids are int32
+    if (shape.size() != 2 || shape[0] != d_model || shape[1] > kMaxRows) {
+      fail(name, "has the shape " + shape_text(shape) + ", expected [" + std::to_string(d_model) +
+                     ", the number of tokens]");
+    }
+    return matrix(name, static_cast<std::uint32_t>(shape[1]), d_model);
   }
-  return matrix_of(tensor);
-}
 
-LayerWeights layer_of(const GgufFile& file, const ModelConfig& c, std::uint32_t index) {
-  const std::string prefix = "blk." + std::to_string(index) + ".";
-  const auto vector = [&](const char* name, std::uint32_t n) {
-    return vector_of(file, prefix + name, n);
-  };
-  const auto matrix = [&](const char* name, std::uint32_t rows, std::uint32_t cols) {
-    return matrix_of(file, prefix + name, rows, cols);
-  };
-  LayerWeights layer;
-  layer.attn_norm = vector("attn_norm.weight", c.d_model);
-  layer.w_q = matrix("attn_q.weight", c.d_q(), c.d_model);
-  layer.w_k = matrix("attn_k.weight", c.d_kv(), c.d_model);
-  layer.w_v = matrix("attn_v.weight", c.d_kv(), c.d_model);
-  layer.w_o = matrix("attn_output.weight", c.d_model, c.d_q());
-  layer.b_q = vector("attn_q.bias", c.d_q());
-  layer.b_k = vector("attn_k.bias", c.d_kv());
-  layer.b_v = vector("attn_v.bias", c.d_kv());
-  layer.ffn_norm = vector("ffn_norm.weight", c.d_model);
-  layer.w_gate = matrix("ffn_gate.weight", c.d_ff, c.d_model);
-  layer.w_up = matrix("ffn_up.weight", c.d_ff, c.d_model);
-  layer.w_down = matrix("ffn_down.weight", c.d_model, c.d_ff);
-  return layer;
-}
+  LayerWeights layer(const ModelConfig& c, std::uint32_t index) {
+    const std::string blk = "blk." + std::to_string(index) + ".";
+    LayerWeights layer;
+    layer.attn_norm = vector(blk + "attn_norm.weight", c.d_model);
+    layer.w_q = matrix(blk + "attn_q.weight", c.d_q(), c.d_model);
+    layer.w_k = matrix(blk + "attn_k.weight", c.d_kv(), c.d_model);
+    layer.w_v = matrix(blk + "attn_v.weight", c.d_kv(), c.d_model);
+    layer.w_o = matrix(blk + "attn_output.weight", c.d_model, c.d_q());
+    layer.b_q = vector(blk + "attn_q.bias", c.d_q());
+    layer.b_k = vector(blk + "attn_k.bias", c.d_kv());
+    layer.b_v = vector(blk + "attn_v.bias", c.d_kv());
+    layer.ffn_norm = vector(blk + "ffn_norm.weight", c.d_model);
+    layer.w_gate = matrix(blk + "ffn_gate.weight", c.d_ff, c.d_model);
+    layer.w_up = matrix(blk + "ffn_up.weight", c.d_ff, c.d_model);
+    layer.w_down = matrix(blk + "ffn_down.weight", c.d_model, c.d_ff);
+    return layer;
+  }
+
+  /// A tensor that nothing reads would change nothing, silently: layers beyond the announced ones,
+  /// `rope_freqs.weight`, a bias or norm that Qwen2.5 has not.
+  void check_all_taken(std::uint32_t n_layers) const {
+    for (const Tensor& tensor : file_.tensors()) {
+      if (taken_.count(&tensor) != 0) continue;
+      throw FileError(file_.path(), "found " + std::to_string(file_.tensors().size()) +
+                                        " tensors, expected " + std::to_string(taken_.size()) +
+                                        " for \"qwen2.block_count\" " + std::to_string(n_layers) +
+                                        ": " + quoted(tensor.name) + " is none of them");
+    }
+  }
+
+ private:
+  const Tensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const Tensor& tensor = file_.tensor(name);
+    if (tensor.shape != shape) {
+      fail(name, "has the shape " + shape_text(tensor.shape) + ", expected " + shape_text(shape));
+    }
+    taken_.insert(&tensor);
+    return tensor;
+  }
+
+  [[noreturn]] void fail(const std::string& name, const std::string& what) const {
+    throw FileError(file_.path(), "tensor " + quoted(name) + " " + what);
+  }
+
+  const GgufFile& file_;
+  std::set<const Tensor*> taken_;
+};
 
 template <class Layer, class Function>
 void for_each_matrix(Layer& layer, Function f) {
@@ -327,17 +330,19 @@ Model Model::load(const std::string& path, const ModelOptions& options) {
 
 void Model::build_table() {
   config_ = ConfigReader(file_).read();
-  token_embedding_ = embedding_of(file_, config_.d_model);
+  TensorReader tensors(file_);
+  token_embedding_ = tensors.embedding(config_.d_model);
   config_.n_vocab = token_embedding_.rows;
   config_.n_tokens = count_tokens(file_, config_.n_vocab);
   check_special_ids(file_, config_.n_tokens);
   for (std::uint32_t i = 0; i < config_.n_layers; ++i) {
-    layers_.push_back(layer_of(file_, config_, i));  // n_layers is unchecked until they are there
+    layers_.push_back(tensors.layer(config_, i));  // n_layers is unchecked until they are there
   }
-  output_norm_ = vector_of(file_, "output_norm.weight", config_.d_model);
+  output_norm_ = tensors.vector("output_norm.weight", config_.d_model);
   lm_head_ = file_.find_tensor("output.weight") == nullptr
                  ? token_embedding_
-                 : matrix_of(file_, "output.weight", config_.n_vocab, config_.d_model);
+                 : tensors.matrix("output.weight", config_.n_vocab, config_.d_model);
+  tensors.check_all_taken(config_.n_layers);
   lm_head_.rows = config_.n_tokens;
 }
 

@@ -79,7 +79,8 @@ struct ModelOptions {
 /// The table of a model's weights: where each lies in the file, with its shape checked.
 class Model {
  public:
-  /// Opens a file and checks every tensor the forward pass reads. @throws FileError
+  /// Opens a file and checks every tensor the forward pass reads; one that it does not read is
+  /// refused. @throws FileError
   static Model load(const std::string& path, const ModelOptions& options = {});
 
   Model(Model&&) noexcept = default;

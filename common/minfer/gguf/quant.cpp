@@ -49,13 +49,21 @@ float extreme(const float* x) {
   return found;
 }
 
+/// A scale's fp16 bits. A NaN keeps its sign and the high bits of its payload, as in the package:
+/// half_from_float() gives the one that a GPU gives.
+std::uint16_t scale_bits(float d) {
+  const std::uint32_t bits = bits_from_float(d);
+  if (d == d) return half_from_float(d);
+  return static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu));
+}
+
 /// The extreme becomes exactly -8: the other end of the range is 7 steps away only. Halves round
 /// up, since 8.5 is added and the fraction dropped.
 BlockQ4_0 quantize_q4_0(const float* x) {
   const float d = extreme(x) / -8.0f;
   const float r = reciprocal(d);
   BlockQ4_0 block;
-  block.d = half_from_float(d);
+  block.d = scale_bits(d);
   for (int i = 0; i < 16; ++i) {
     const int low = std::min(to_int(x[i] * r + 8.5f), 15);
     const int high = std::min(to_int(x[i + 16] * r + 8.5f), 15);
@@ -64,12 +72,14 @@ BlockQ4_0 quantize_q4_0(const float* x) {
   return block;
 }
 
-/// Halves round away from zero.
+/// Halves round away from zero. Which NaN the package's maximum keeps depends on the
+/// processor's vectors: here it is none.
 BlockQ8_0 quantize_q8_0(const float* x) {
-  const float d = std::fabs(extreme(x)) / 127.0f;
+  const float most = std::fabs(extreme(x));
+  const float d = most == most ? most / 127.0f : float_from_bits(kNanBits);
   const float r = reciprocal(d);
   BlockQ8_0 block;
-  block.d = half_from_float(d);
+  block.d = scale_bits(d);
   for (int i = 0; i < 32; ++i) {
     const float q = x[i] * r;
     const float magnitude = std::fabs(q);

@@ -208,7 +208,9 @@ auto visit_blocks(TensorType type, const std::byte* data, F&& f) {
 /// @pre n % block_shape(type).elements == 0
 void dequantize_row(TensorType type, const std::byte* row, std::uint64_t n, float* out);
 
-/// Quantizes a row, with the same bytes as the `gguf` package's `quants.quantize`.
+/// Quantizes a row, with the same bytes as the `gguf` package's `quants.quantize` on x86-64. One
+/// thing is not the package's to say: a NaN in a block of Q8_0 makes the scale 0x7e00, whatever its
+/// payload.
 /// @param[in]  x    [n] f32
 /// @param[out] row  row_bytes(type, n) bytes
 /// @pre type is Q4_0 or Q8_0, n % 32 == 0

@@ -64,7 +64,9 @@ Session::Session(const Arguments& arguments, const EngineInfo& info, EngineFacto
     say("-c " + std::to_string(*arguments.context) + ": the model's limit is " +
         std::to_string(limit) + ", which is used");
   }
-  if (arguments.command != Command::kChat) {
+  if (arguments.command == Command::kChat) {
+    chat_ids({{Role::kUser, "?"}});  // so that a template is refused before an engine is made
+  } else {
     prompt_ = prompt_ids();
     check_prompt();
   }
@@ -99,9 +101,11 @@ std::vector<Token> Session::prompt_ids() const {
     return arguments_.special ? tokenizer_.encode_with_specials(*arguments_.text)
                               : tokenizer_.encode(*arguments_.text);
   }
-  std::vector<Message> messages;
-  if (arguments_.system) messages.push_back({Role::kSystem, *arguments_.system});
-  messages.push_back({Role::kUser, *arguments_.text});
+  return chat_ids({{Role::kUser, *arguments_.text}});
+}
+
+std::vector<Token> Session::chat_ids(std::vector<Message> messages) const {
+  if (arguments_.system) messages.insert(messages.begin(), {Role::kSystem, *arguments_.system});
   return ChatTemplate(model_.file(), tokenizer_).encode(messages);
 }
 
@@ -273,11 +277,6 @@ int Session::chat() {
   const bool terminal = isatty(STDIN_FILENO) != 0;
   std::vector<Message> messages;
   std::vector<Token> consumed;  // what the engine's KV cache holds
-  const auto forget = [&] {
-    messages.clear();
-    if (arguments_.system) messages.push_back({Role::kSystem, *arguments_.system});
-  };
-  forget();
   LineReader input;
   bool leaving = false;  // Ctrl-C at the prompt, once
   for (;;) {
@@ -298,7 +297,7 @@ int Session::chat() {
     }
     leaving = false;
     if (line == "/clear") {
-      forget();
+      messages.clear();
     } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
       messages.push_back({Role::kUser, line});
       const int status = chat_turn(messages, consumed);
@@ -308,7 +307,7 @@ int Session::chat() {
 }
 
 int Session::chat_turn(std::vector<Message>& messages, std::vector<Token>& consumed) {
-  const std::vector<Token> ids = ChatTemplate(model_.file(), tokenizer_).encode(messages);
+  const std::vector<Token> ids = chat_ids(messages);
   if (ids.size() >= engine_->context()) {
     say("the conversation has " + std::to_string(ids.size()) + " tokens, the context " +
         std::to_string(engine_->context()) +

@@ -38,6 +38,8 @@ class Session {
   };
 
   std::vector<Token> prompt_ids() const;
+  /// A conversation after the system message, by the model's template.
+  std::vector<Token> chat_ids(std::vector<Message> messages) const;
   /// What the command would refuse, before an engine takes seconds and memory. @throws UsageError
   void check_prompt() const;
   void require_room(std::size_t n_ids) const;

@@ -169,14 +169,28 @@ std::vector<Token> Tokenizer::encode(std::string_view text) const {
 }
 
 std::vector<Token> Tokenizer::encode_with_specials(std::string_view text) const {
+  const TextPart whole = {std::string(text), true};
+  return encode(Span<const TextPart>(&whole, 1));
+}
+
+std::vector<Token> Tokenizer::encode(Span<const TextPart> parts) const {
   std::vector<Token> ids;
   BpeEncoder bpe(impl_->vocabulary.byte_tokens(), impl_->merges);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const SpecialTokens::Match match = impl_->specials.find(text, begin);
-    impl_->append(text.substr(begin, match.begin - begin), bpe, ids);
-    if (match.id != kNoToken) ids.push_back(match.id);
-    begin = match.end;
+  std::string plain;
+  for (const auto& [text, specials] : parts) {
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t size = text.size();
+      const SpecialTokens::Match match =
+          specials ? impl_->specials.find(text, begin) : SpecialTokens::Match{size, size, kNoToken};
+      plain.append(text, begin, match.begin - begin);
+      begin = match.end;
+      if (match.id == kNoToken) continue;
+      impl_->append(plain, bpe, ids);
+      plain.clear();
+      ids.push_back(match.id);
+    }
   }
+  impl_->append(plain, bpe, ids);
   return ids;
 }
 

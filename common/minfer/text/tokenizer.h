@@ -13,6 +13,12 @@
 
 namespace minfer {
 
+/// A part of a text: with `specials`, control and user-defined tokens are recognised in it.
+struct TextPart {
+  std::string text;
+  bool specials;
+};
+
 /// Byte-level BPE as Qwen2.5 uses it, read from a GGUF file's vocabulary and merges: the ids are
 /// those of the `tokenizers` package set up with the same. It adds no BOS and, as llama.cpp,
 /// normalizes nothing (the hub's tokenizer applies NFC).
@@ -32,6 +38,8 @@ class Tokenizer {
   /// The same, with control and user-defined tokens recognised where they stand in the text: the
   /// one that begins first, and of those that begin there the longest.
   std::vector<Token> encode_with_specials(std::string_view text) const;
+  /// The same for one text in parts: plain tokens may reach over the ends of parts.
+  std::vector<Token> encode(Span<const TextPart> parts) const;
 
   /// The bytes of one token; empty for control tokens and for ids that name none. Bytes, not
   /// characters: see Utf8Stream.
