@@ -49,7 +49,7 @@ __device__ inline void sync_level(std::uint32_t width) {
   if (width < 32) {
     __syncwarp();  // the level above: written and read by the first warp
   } else {
-    __syncthreads();  // the level above: written by twice as many threads
+    __syncthreads();  // the level above: written by twice as many threads, read by these
   }
 }
 
