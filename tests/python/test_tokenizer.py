@@ -262,9 +262,11 @@ STRINGS = ("'a'", "messages[0].role", "messages[1]['content']", '"\\n\'"', "'<|i
 STRINGS_OF_LOOPS = ("m.role", "m['role']", "m.content", 'm["content"]')
 CONDITIONS = ("messages", "tools", "true", "false", "none", "messages[2]", "add_generation_prompt", "tools is none", "''",
               "messages[0].role == 'system'", "messages[1] is defined", "messages[0].tool_calls is not defined")  # fmt: skip
-CONDITIONS_OF_LOOPS = ("loop.first", "loop.last", "loop.index0", "loop.index0 == 1", "m.tool_calls", "m.role != 'user'", "m.content", "m")
+CONDITIONS_OF_LOOPS = ("loop.first", "loop.last", "loop.index0", "loop.index0 == 1", "m.tool_calls", "m.role != 'user'",
+                       "m.content", "m")  # fmt: skip
 STRANGE = (
-    "x", "bos_token", "loop", "m", "m.name", "m.items", "m.content.strip()", "m.content | upper", "'a' ~ 'b'", "'a' in m.content",
+    "x", "bos_token", "loop", "m", "m.name", "m.items", "m.content.strip()", "m.content | upper", "'a' ~ 'b'",
+    "'a' in m.content",
     "[]", "{}", "-1", "1 + 1", "'a' 'b'", "'a' if m else 'b'", "messages[-1].role", "messages[9].role", "m is string", "m == m",
     "1.5", "none == none", "true + 1", "loop.length", "'\\x41'", "messages[1:]", "2 == 2 == 2", "not", "",
 )  # fmt: skip
