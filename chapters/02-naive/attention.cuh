@@ -3,7 +3,9 @@
 // Rotary embedding, the KV cache and attention.
 #pragma once
 
-#include "reduce.cuh"
+#include <minfer/math.h>
+
+#include "layout.h"
 
 namespace minfer {
 

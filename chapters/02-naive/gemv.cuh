@@ -8,7 +8,8 @@
 #include <minfer/gguf/model.h>
 #include <minfer/gguf/quant.h>
 
-#include "reduce.cuh"
+#include "cuda/reduce.h"
+#include "layout.h"
 
 namespace minfer {
 
@@ -51,7 +52,7 @@ __global__ void gemv(float* y,        ///< out [T, M]
     for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i)
       sum = fmaf(element(row, i), x[t * K + i], sum);
   }
-  sum = block_sum(sum);
+  sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) y[t * M + m] = sum;
 }
 

@@ -5,9 +5,11 @@
 // of them. T is the tokens of the step, and numbers are f32 where no type is given.
 #pragma once
 
+#include <minfer/math.h>
+
 #include "attention.cuh"
+#include "cuda/reduce.h"
 #include "gemv.cuh"
-#include "reduce.cuh"
 
 namespace minfer {
 
@@ -24,7 +26,7 @@ __global__ void rmsnorm(float* __restrict__ y,        ///< out [T, n]
   float squares = 0;
   for_each_of_thread<kThreads>(
       x, row, n, [&](std::uint32_t, float value) { squares = fmaf(value, value, squares); });
-  const float mean = block_sum(squares) / static_cast<float>(n);
+  const float mean = block_sum<kThreads>(squares) / static_cast<float>(n);
   const float scale = rsqrt_f32(mean + eps);
   for_each_of_thread<kThreads>(
       x, row, n, [&](std::uint32_t i, float value) { y[row + i] = value * scale * w[i]; });

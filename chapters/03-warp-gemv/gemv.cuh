@@ -8,7 +8,8 @@
 #include <minfer/gguf/model.h>
 #include <minfer/gguf/quant.h>
 
-#include "reduce.cuh"
+#include "cuda/reduce.h"
+#include "layout.h"
 
 namespace minfer {
 

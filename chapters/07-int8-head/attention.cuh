@@ -5,7 +5,10 @@
 
 #include <type_traits>
 
-#include "reduce.cuh"
+#include <minfer/math.h>
+
+#include "cuda/reduce.h"
+#include "layout.h"
 
 namespace minfer {
 

@@ -8,6 +8,7 @@
 
 #include "cuda/emulator/grid.h"
 #include "cuda/ptx.h"
+#include "cuda/reduce.h"
 #include "cuda/shared.h"
 #include "cuda/spin.h"
 #include "faults.h"
@@ -39,6 +40,20 @@ __global__ void row_means(float* y, const float* x, int rows, int n) {
     __syncthreads();  // partial: written by lane 0 of each warp, read by thread 0
     if (threadIdx.x == 0) y[row] = (partial[0] + partial[1] + (partial[2] + partial[3])) / n;
     __syncthreads();  // partial: read by thread 0, written in the next row
+  }
+}
+
+/// The reductions of common/cuda/reduce.h, each twice in a row, in rounds: ok[r] is 1 where every
+/// thread has what it should.
+__global__ void reduce_rounds(int* ok, int rounds) {
+  const float x = static_cast<float>(threadIdx.x + 1);
+  for (int r = 1; r <= rounds; ++r) {
+    const float f = static_cast<float>(r);
+    const float sum = block_sum<128>(f * x), next_sum = block_sum<128>(-x);
+    const float max = block_max<128>(f * x), next_max = block_max<128>(-f * x);
+    const bool right =
+        sum == f * 8256.0f && next_sum == -8256.0f && max == f * 128.0f && next_max == -f;
+    if (!right) atomicAnd(&ok[r - 1], 0);
   }
 }
 
@@ -203,6 +218,21 @@ TEST_CASE("seeds, SMs and workers change no bit of a right kernel") {
       CHECK(same_bits(means(row_means, blocks), expected));
     }
     settings->seed.reset();
+  }
+}
+
+TEST_CASE("reductions may be called any number of times in a kernel") {
+  ScopedSettings settings;
+  settings->workers = 1;
+  const std::vector<int> all(5, 1);
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    settings->seed = seed;
+    DeviceBuffer<int> ok(all.size());
+    ok.upload(all.data(), all.size());
+    launch(reduce_rounds, 1, 128, 0, nullptr, ok.data(), 5);
+    std::vector<int> found(all.size());
+    ok.download(found.data(), found.size());
+    CHECK(found == all);
   }
 }
 

@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// What several kernels share: sums over a block or a warp, and the two largest of a set. No order
-// here depends on how many blocks run at once: which thread adds what is set by the shape. A kernel
-// may call any of it any number of times.
+// What kernels share: sums and maxima over a block or a warp, and the two largest of a set. Which
+// thread adds what is set by the shape alone. A kernel may call any of it any number of times.
 #pragma once
 
-#include <cmath>
+#include <cuda_runtime.h>
+
+#include <cstdint>
 
 #include <minfer/math.h>
+#include <minfer/token.h>
 
 #include "cuda/shared.h"
-#include "layout.h"
 
 namespace minfer {
-
-inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel says otherwise
-inline constexpr std::uint32_t kWarps = kThreads / 32;
-
-constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Calls f(i, values[row + i]) for each i that is this thread's, every kStride-th from threadIdx.x
 /// on, in order. Eight loads are on their way before the first is used: a loop that uses each
@@ -54,12 +48,13 @@ __device__ inline void sync_level(std::uint32_t width) {
 }
 
 /// The sum of one value a thread over the block, as a binary tree, to all threads.
-/// @pre blockDim.x == kThreads; every thread calls it
+/// @pre blockDim.x == kBlock; every thread calls it
+template <std::uint32_t kBlock>
 __device__ inline float block_sum(float value) {
-  static_assert((kThreads & (kThreads - 1)) == 0, "the tree halves its width");
-  MINFER_SHARED(float, partial, [kThreads]);
+  static_assert((kBlock & (kBlock - 1)) == 0, "the tree halves its width");
+  MINFER_SHARED(float, partial, [kBlock]);
   partial[threadIdx.x] = value;
-  for (std::uint32_t width = kThreads / 2; width > 0; width /= 2) {
+  for (std::uint32_t width = kBlock / 2; width > 0; width /= 2) {
     sync_level(width);
     if (threadIdx.x < width) partial[threadIdx.x] += partial[threadIdx.x + width];
   }
@@ -69,10 +64,12 @@ __device__ inline float block_sum(float value) {
   return sum;
 }
 
-/// The sum of one value a lane over the warp, to all lanes: pairs 16 lanes apart, then 8, 4, 2, 1.
+/// The sum of one value a lane over each kWidth neighbours of a warp, to all of them: pairs
+/// kWidth/2 lanes apart, then half as far, down to 1.
 /// @pre every lane of the warp calls it
+template <int kWidth = 32>
 __device__ inline float warp_sum(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = kWidth / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);
   }
   return value;
@@ -84,6 +81,21 @@ __device__ inline float warp_max(float value) {
   for (int distance = 16; distance > 0; distance /= 2) {
     value = max_f32(value, __shfl_xor_sync(0xffffffffu, value, distance));
   }
+  return value;
+}
+
+/// The largest of one value a thread over the block, to all threads.
+/// @pre blockDim.x == kBlock; every thread calls it
+template <std::uint32_t kBlock>
+__device__ inline float block_max(float value) {
+  static_assert(kBlock % 32 == 0 && kBlock <= 1024, "whole warps, and one can merge them");
+  MINFER_SHARED(float, largest, [kBlock / 32]);
+  const std::uint32_t lane = threadIdx.x % 32;
+  value = warp_max(value);
+  if (lane == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();  // largest: written by each warp's first lane, read by all
+  value = warp_max(largest[lane % (kBlock / 32)]);
+  __syncthreads();  // read by all; the next call writes it
   return value;
 }
 
