@@ -15,6 +15,25 @@ bool is_control(unsigned char byte) {
   return byte < 0x20 || byte == 0x7f;
 }
 
+/// `text` with control characters but for those in `kept` written as `\xNN`.
+std::string escaped(std::string_view text, std::string_view kept) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const unsigned char byte = text[i];
+    // Terminals take U+0080..U+009F, in UTF-8 C2 80..C2 9F, for control characters as well.
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() &&
+                       static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+                       static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (is_c1 || (is_control(byte) && kept.find(text[i]) == std::string_view::npos)) {
+      append_escaped(out, byte);
+      if (is_c1) append_escaped(out, text[++i]);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 FileError::FileError(const std::string& path, const std::string& what)
@@ -35,23 +54,12 @@ std::string quoted(std::string_view name) {
   return out;
 }
 
+std::string shown_text(std::string_view text) {
+  return escaped(text, "\n\t");
+}
+
 std::string shown_path(std::string_view path) {
-  if (path.empty()) return "\"\"";
-  std::string out;
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const unsigned char byte = path[i];
-    // Terminals take U+0080..U+009F, in UTF-8 C2 80..C2 9F, for control characters as well.
-    const bool is_c1 = byte == 0xc2 && i + 1 < path.size() &&
-                       static_cast<unsigned char>(path[i + 1]) >= 0x80 &&
-                       static_cast<unsigned char>(path[i + 1]) < 0xa0;
-    if (is_control(byte) || is_c1) {
-      append_escaped(out, byte);
-      if (is_c1) append_escaped(out, path[++i]);
-    } else {
-      out += static_cast<char>(byte);
-    }
-  }
-  return out;
+  return path.empty() ? "\"\"" : escaped(path, "");
 }
 
 }  // namespace minfer

@@ -20,8 +20,12 @@ class FileError : public std::runtime_error {
 /// as `\xNN`, and cut after 96 bytes, so that no file can write to the terminal what it likes.
 std::string quoted(std::string_view name);
 
-/// A path for a message: as it is, but with control characters written as `\xNN`, so that the
-/// message stays one line.
+/// Text as a terminal may have it: control characters but for newline and tab are written as
+/// `\xNN`.
+std::string shown_text(std::string_view text);
+
+/// A path for a message: as it is, but with control characters, newline and tab too, written as
+/// `\xNN`, so that the message stays one line.
 std::string shown_path(std::string_view path);
 
 }  // namespace minfer

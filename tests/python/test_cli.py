@@ -150,6 +150,11 @@ def test_the_program_says_how_it_was_built(model):
     assert json.loads(bench.stdout)["build"] == said
 
 
+def test_help_says_what_becomes_of_standard_inputs_last_newline():
+    assert "- reads it from standard input, where a newline at its end is left out\n" in program("run", "--help").stdout
+    assert "- reads it from standard input, whole\n" in program("tokenize", "--help").stdout
+
+
 @pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("tokenize",), ("detokenize",), ("dump",)])
 def test_help_has_examples(command):
     shown = program(*command, "--help")
@@ -190,6 +195,14 @@ def test_help_names_the_options_that_the_engine_has(command):
     (("run", "--model", "M"), "give one of PROMPT"),
     (("run", "--model", "M", "--prompt-ids", "1", "hi"), "give one of PROMPT"),
     (("run", "--model", "M", "--special", "hi"), "--special: needs --raw"),
+    (("run", "--model", "M", "--raw", "--system", "x", "hi"), "--system: is part of the chat template, which --raw"),
+    (("run", "--model", "M", "--prompt-ids", "1", "--system", "x"), "which --raw and --prompt-ids leave out"),
+    (("run", "--model", "M", "-c", "64", "-c", "32", "hi"), ": -c,--context: given 2 times, expected once"),
+    (("run", "--model", "M", "-c", "64", "--context", "32", "hi"), "-c,--context: given 2 times"),
+    (("bench", "--model", "M", "-n", "1", "-n", "2", "-n", "3"), ": -n: given 3 times, expected once"),
+    (("M", "4", "1", "-c", "3", "-c", "4"), ": -c,--context: given 2 times"),
+    (("run", "--model", "M", "hi", "-c"), ": -c,--context: found no value, expected one"),
+    (("bench", "--model", "M", "-o", "csv"), ": -o: csv not in {md,jsonl}"),
     (("run", "--model", "M", "hi", "there"), "there"),
     (("run", "--model", "M", "--spec", "1", "hi"), "--spec: reference has no such option"),
     (("run", "--model", "M", "--teacher", "0", "--prompt-ids", "1"), "--teacher: found '0'"),
@@ -470,15 +483,29 @@ def start(*words, **kwargs):
                             env=CLEAN, **kwargs)
 
 
-def test_ctrl_c_stops_an_answer_with_the_figures(slow_model):
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_stop_an_answer_with_the_figures(slow_model, number, status):
     running = start("run", "--model", slow_model, "--ignore-eos", "-c", 1000000, "--print-ids", "hi",
                     stdin=subprocess.DEVNULL)
     assert running.stdout.read(1)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     out, err = running.communicate(timeout=30)
-    assert running.returncode == 130
+    assert running.returncode == status
     assert out.endswith(b"\n")
     assert b"decode: " in err and b"interrupted" in err
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("words", [("run", "-"), ("tokenize", "-"), ("chat",)])
+def test_they_are_heard_while_standard_input_is_awaited(model, words, number, status):
+    running = start(words[0], "--model", model, *words[1:], stdin=subprocess.PIPE)
+    if words == ("chat",):
+        while b"ready in" not in running.stderr.readline():
+            pass
+    time.sleep(0.3)
+    running.send_signal(number)
+    out, err = running.communicate(timeout=30)
+    assert (running.returncode, out, err.strip()) == (status, b"", b"")
 
 
 def test_ctrl_c_is_heard_during_a_long_prompt(slow_model):
@@ -500,35 +527,44 @@ def test_ctrl_c_is_heard_during_a_long_prompt(slow_model):
 
 
 class Terminal:
-    """The program in a pseudo-terminal of its own, as a person has it."""
+    """The program in a pseudo-terminal of its own, as a person has it. Lines are edited where its kind has the signs
+    for that."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, kind="xterm"):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(PROGRAM, [str(PROGRAM), *map(str, words)], CLEAN)
+            environment = {**CLEAN, "TERM": kind, "LC_ALL": "C", "EDITRC": os.devnull}
+            os.execve(PROGRAM, [str(PROGRAM), *map(str, words)], environment)
         self.seen = ""
         self.before = termios.tcgetattr(self.fd)
 
     def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
+        data = text.encode()
+        while data:
+            self._read()
+            if select.select([], [self.fd], [], 0.1)[1]:
+                data = data[os.write(self.fd, data[:512]):]
+
+    def _read(self, seconds: float = 0) -> None:
+        if select.select([self.fd], [], [], seconds)[0]:
+            self.seen += os.read(self.fd, 65536).decode(errors="replace")
 
     def wait_for(self, text: str, seconds: float = 60) -> str:
         """Everything up to and with `text`, which is then forgotten."""
         end = time.monotonic() + seconds
         while text not in self.seen:
             assert time.monotonic() < end, f"expected {text!r}, found {self.seen!r}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                try:
-                    self.seen += os.read(self.fd, 65536).decode(errors="replace")
-                except OSError as error:
-                    raise AssertionError(f"it ended; expected {text!r}, found {self.seen!r}") from error
+            try:
+                self._read(0.1)
+            except OSError as error:
+                raise AssertionError(f"it ended; expected {text!r}, found {self.seen!r}") from error
         head, _, self.seen = self.seen.partition(text)
         return head + text
 
     def ended(self) -> int:
         """The exit status; the terminal's settings must be as they were."""
-        after = termios.tcgetattr(self.fd)
         _, status = os.waitpid(self.pid, 0)
+        after = termios.tcgetattr(self.fd)
         os.close(self.fd)
         assert after == self.before
         return os.waitstatus_to_exitcode(status)
@@ -546,9 +582,16 @@ def test_chat_keeps_the_history_and_reads_only_what_is_new(model):
     assert not result.stdout.endswith(fresh)
 
 
+KINDS = ("xterm", "dumb")  # with LineEditor and without
+CACHE = (BUILD / "CMakeCache.txt").read_text() if PROGRAM.exists() else ""
+EDITS = "MINFER_LIBEDIT:BOOL=ON\n" in CACHE and "MINFER_LIBEDIT_LIBRARY:FILEPATH=/" in CACHE
+edited = pytest.mark.skipif(not EDITS, reason="built without libedit")
+
+
 @pytest.mark.terminal
-def test_chat_in_a_terminal_leaves_with_ctrl_d(model):
-    chat = Terminal("chat", "--model", model, "-n", 8)
+@pytest.mark.parametrize("kind", KINDS)
+def test_chat_in_a_terminal_leaves_with_ctrl_d(model, kind):
+    chat = Terminal("chat", "--model", model, "-n", 8, kind=kind)
     chat.wait_for("ready in")
     chat.wait_for("\n> ")
     chat.type("n\u00e4h\x7f\x7f\x7fhello\n")  # the terminal takes back whole characters
@@ -556,6 +599,117 @@ def test_chat_in_a_terminal_leaves_with_ctrl_d(model):
     chat.wait_for("\n> ")
     chat.type("\x04")
     assert chat.ended() == 0
+
+
+def count_of(model, line: str) -> str:
+    """What chat says of the conversation that this line begins, which is too long."""
+    said = program("chat", "--model", model, "-c", 60, stdin=line + "\n").stderr
+    return re.search(r"the conversation has \d+ tokens", said)[0]
+
+
+LONG = "".join(f"{i} \u00e9\u65e5\U0001f600 a\tb\u00a0c\u00e4 " for i in range(700))  # 18 KB
+
+
+@edited
+@pytest.mark.terminal
+@pytest.mark.parametrize("line", [LONG, "x" * 4095, "y" * 100000])
+def test_a_long_line_arrives_whole(model, line):
+    chat = Terminal("chat", "--model", model, "-c", 60)
+    chat.wait_for("\n> ")
+    chat.type(line + "\n")
+    chat.wait_for(count_of(model, line) + ", the context 60")
+    chat.type("\x04")
+    assert chat.ended() == 0
+
+
+@edited
+@pytest.mark.terminal
+def test_a_long_line_typed_during_an_answer_arrives_whole(slow_model):
+    chat = Terminal("chat", "--model", slow_model, "-c", 4000, "-n", 200, "--threads", 1)
+    chat.wait_for("\n> ")
+    chat.type("hi\n")
+    chat.wait_for("hi\r\n")
+    time.sleep(0.1)
+    chat.type("z" * 9000 + "\n")
+    answered = chat.wait_for("200 tokens in")
+    assert "zzz" not in answered  # what is typed ahead is shown at the prompt
+    found = int(re.search(r"the conversation has (\d+) tokens", chat.wait_for(", the context 4000"))[1])
+    alone = int(re.search(r"\d+", count_of(slow_model, "z" * 9000))[0])
+    assert alone < found < alone + 1000
+    chat.type("\x04")
+    assert chat.ended() == 0
+
+
+@pytest.mark.terminal
+def test_a_line_that_the_terminal_may_have_cut_is_refused(model):
+    chat = Terminal("chat", "--model", model, "-c", 60, kind="dumb")
+    chat.wait_for("\n> ")
+    for size in (4095, 5000, 20000):
+        chat.type("x" * size + "\n")
+        chat.wait_for("this terminal cuts lines of 4095 bytes or more: run - < FILE takes longer ones")
+        chat.wait_for("\n> ")
+    chat.type("x" * 4094 + "\n")
+    chat.wait_for(count_of(model, "x" * 4094))
+    chat.type("\x04")
+    assert chat.ended() == 0
+
+
+@edited
+@pytest.mark.terminal
+def test_lines_are_edited_and_found_again(model):
+    long = "a head that is longer than its tail, and all in all a line that has many tokens"
+    for keys, line in [
+        ("its tail\x01a head that is longer than \x05, and all in all a line that has many tokens", long),
+        (f"{long}\n/clear\n\x1b[A\x1b[A", long),  # back in the history, over /clear
+        (f"{long}\n/clear\n\x12longer", long),
+        (f"{long} \u00e9\u65e5\x1b[D\x7f\x1b[3~", long + " "),
+        (f"{long} one two\x17\x17", long + " "),
+    ]:
+        chat = Terminal("chat", "--model", model, "-c", 60)
+        chat.wait_for("\n> ")
+        chat.type(keys + "\n")
+        counted = count_of(model, line)
+        for _ in range(keys.count("\n") // 2 + 1):
+            chat.wait_for(counted)
+        chat.type("\x04")
+        assert chat.ended() == 0
+
+
+@pytest.mark.terminal
+@pytest.mark.parametrize("kind", KINDS)
+def test_sigterm_leaves_a_clean_terminal(slow_model, kind):
+    for answering in (False, True):
+        chat = Terminal("chat", "--model", slow_model, "-c", 30000, kind=kind)
+        chat.wait_for("\n> ")
+        chat.type("story\n" if answering else "half a line")
+        chat.wait_for("story\r\n" if answering else "half a line")
+        os.kill(chat.pid, signal.SIGTERM)
+        assert chat.ended() == 143
+
+
+@pytest.mark.terminal
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_again_and_again_leaves_a_clean_terminal(slow_model, kind):
+    chat = Terminal("chat", "--model", slow_model, "-c", 30000, "--threads", 1, kind=kind)
+    chat.wait_for("\n> ")
+    chat.type("1 2 3 4 5 6 7 8 9 " * 200 + "\n")
+    chat.wait_for("\r\n")
+    time.sleep(1)  # a piece of the prompt takes half a second, and the third signal within it ends the process
+    while os.waitid(os.P_PID, chat.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        os.kill(chat.pid, signal.SIGINT)
+        time.sleep(0.01)
+    assert chat.ended() == 130
+
+
+@pytest.mark.terminal
+def test_control_characters_reach_a_terminal_as_text(model):
+    text = "a\x1b[31mb\r\x07\x7f\u009bc\td\ne"
+    ids = program("tokenize", "--model", model, "-", stdin=text).stdout.split()
+    shown = Terminal("detokenize", "--model", model, *ids)
+    expected = "a\\x1b[31mb\\x0d\\x07\\x7f\\xc2\\x9bc\td\r\ne\r\n"
+    assert shown.wait_for("e\r\n") == expected
+    assert shown.ended() == 0
+    assert program("detokenize", "--model", model, *ids).stdout == text.replace("\r", "\n") + "\n"
 
 
 def test_chat_answers_as_a_fresh_run_of_the_same_conversation(model):
@@ -568,6 +722,9 @@ def test_chat_answers_as_a_fresh_run_of_the_same_conversation(model):
     alone = program("run", "--model", model, "-c", 300, "--system", "s", "one")
     assert answers("one") == alone.stdout
     assert answers("two", "/clear", "one").endswith(alone.stdout)
+    assert answers("two", "/clear \t", "one").endswith(alone.stdout)
+    assert answers("two\r", "/clear\r", "one\r").endswith(alone.stdout)
+    assert answers("one\r") == alone.stdout
     assert answers("", "  ", "one") == alone.stdout
 
 

@@ -366,6 +366,13 @@ def test_what_is_missing_is_named_then_installed(apt, programs, tmp_path, capfd)
     assert "installing: libfrob-dev (apt-get install)" in capfd.readouterr().err
 
 
+def test_what_only_would_be_good_is_installed_along(apt, programs, tmp_path):
+    better = system.Need("Better", "libbetter-dev", lambda: False)
+    assert system.ensure([PRESENT], tmp_path, also=[better]) is False
+    assert system.ensure([need_made_by(programs)], tmp_path, also=[better, PRESENT]) is True
+    assert apt_calls(apt) == ["apt-get install libfrob-dev libbetter-dev"]
+
+
 def test_missing_package_lists_are_fetched_first(apt, programs, tmp_path):
     next((tmp_path / "lists").iterdir()).unlink()
     system.ensure([need_made_by(programs)], tmp_path)

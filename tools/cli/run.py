@@ -71,7 +71,7 @@ def prepare(choice: Choice, needs: tuple[system.Need, ...], install: bool) -> Pa
     needs += system.BUILD_NEEDS
     if choice.target.endswith("-emulated"):
         needs += system.EMULATOR_NEEDS
-    installed = system.ensure(needs, build.log_dir(), install)
+    installed = system.ensure(needs, build.log_dir(), install, system.CHAT_NEEDS)
     device = gpu.find() if choice.chapter.on_gpu else None
     place = build.Build(build.folder(), build.default_options(device))
     place.configure(again=installed)

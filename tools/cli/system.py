@@ -67,6 +67,8 @@ BUILD_NEEDS = (
     Need("CLI11", "libcli11-dev", header("CLI/CLI.hpp")),
     Need("xxHash", "libxxhash-dev", header("xxhash.h")),
 )
+# What a conversation's lines are edited with; it works without.
+CHAT_NEEDS = (Need("libedit", "libedit-dev", header("histedit.h")),)
 # What fetching a model needs.
 FETCH_NEEDS = (
     Need("certificates", "ca-certificates",
@@ -109,8 +111,8 @@ FONT_NEEDS = (
 BROWSER_NEEDS = (
     Need("Chromium", "chromium", command("chromium", "chromium-browser", "google-chrome")),
 )
-# What stages of the tests need that are skipped without it.
-OPTIONAL_NEEDS = (*LINT_NEEDS, *FUZZ_NEEDS, *CROSS_NEEDS, *DOCS_NEEDS, *BROWSER_NEEDS)
+# What tests need that are skipped without it.
+OPTIONAL_NEEDS = (*CHAT_NEEDS, *LINT_NEEDS, *FUZZ_NEEDS, *CROSS_NEEDS, *DOCS_NEEDS, *BROWSER_NEEDS)
 
 
 def missing(needs: Iterable[Need]) -> list[Need]:
@@ -122,9 +124,9 @@ def missing_line(needs: Iterable[Need]) -> str:
     return ", ".join(f"{need.what} ({need.apt})" for need in needs)
 
 
-def ensure(needs: Iterable[Need], log_dir: Path, install: bool = True) -> bool:
-    """Sees to it that every need is met, installing what is missing after saying which; returns
-    whether there was anything to install.
+def ensure(needs: Iterable[Need], log_dir: Path, install: bool = True, also: Iterable[Need] = ()) -> bool:
+    """Sees to it that every need is met, installing what is missing after saying which, and then
+    what is missing of `also`; returns whether there was anything to install.
 
     Raises Failure with one line that says what to install where this can't be done here."""
     absent = missing(needs)
@@ -132,7 +134,7 @@ def ensure(needs: Iterable[Need], log_dir: Path, install: bool = True) -> bool:
         return False
     if not install:
         raise Failure(f"missing: {missing_line(absent)}; {INSTALL_HINT}")
-    packages = Apt.require(absent).install(absent, log_dir)
+    packages = Apt.require(absent).install([*absent, *missing(also)], log_dir)
     still = missing(absent)
     if still:
         raise Failure(f"still missing after installing {' '.join(packages)}: "

@@ -108,7 +108,7 @@ def set_up(session: Session, thorough: bool, with_site: bool) -> None:
     arguments = session.arguments
     log = build.log_dir()
     system.ensure((*system.BUILD_NEEDS, *system.TEST_NEEDS), log, arguments.install)
-    optional = [*system.LINT_NEEDS]
+    optional = [*system.CHAT_NEEDS, *system.LINT_NEEDS]
     if thorough:
         optional += system.FUZZ_NEEDS + (system.CROSS_NEEDS if system.is_x86_64() else ())
     if with_site:

@@ -169,7 +169,9 @@ void add_system(CLI::App& app, Arguments& arguments) {
 
 /// What names a prompt in `run` and `dump`.
 void add_prompt(CLI::App& app, Arguments& arguments) {
-  app.add_option("prompt", arguments.text, "the prompt; - reads it from standard input")
+  app.add_option(
+         "prompt", arguments.text,
+         "the prompt; - reads it from standard input, where a newline at its end is left out")
       ->type_name("PROMPT|-");
   app.add_option_function<std::string>(
          "--prompt-ids",
@@ -223,7 +225,8 @@ void add_chat(CLI::App& app, const EngineInfo& info, Arguments& arguments, Varia
   add_engine_options(chat, info, arguments, variables);
   chat.footer(
       "A line is a message; /clear forgets the conversation. Ctrl-C stops an answer, Ctrl-D "
-      "leaves.\nExample:\n  " +
+      "leaves. Built with libedit, it edits a line and finds earlier ones (keys: "
+      "~/.editrc).\nExample:\n  " +
       info.name + " chat --model m.gguf --system \"Answer briefly.\"");
   chat.callback([&] { arguments.command = Command::kChat; });
 }
@@ -233,7 +236,7 @@ void add_tokenize(CLI::App& app, const EngineInfo& info, Arguments& arguments,
   CLI::App& tokenize = *app.add_subcommand("tokenize", "prints a text's token ids on one line");
   add_model(tokenize, arguments, variables);
   tokenize.add_flag("--special", arguments.special, "names of control tokens are tokens");
-  tokenize.add_option("text", arguments.text, "the text; - reads it from standard input")
+  tokenize.add_option("text", arguments.text, "the text; - reads it from standard input, whole")
       ->type_name("TEXT|-");
   tokenize.footer("Example:\n  " + info.name + " tokenize --model m.gguf \"Hello, world\"");
   tokenize.callback([&] { arguments.command = Command::kTokenize; });
@@ -342,6 +345,23 @@ void take_plain_form(const std::vector<std::string>& words, Arguments& arguments
   arguments.ids = parse_ids("IDS", ids);
 }
 
+/// What CLI11 refuses, by all names of the option: it takes one, which may be none that was typed.
+std::string refusal_text(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> command = app.get_subcommands();
+  if (!command.empty()) return refusal_text(*command[0], error);
+  const std::string text = error.what();
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (text.rfind(name + ":", 0) != 0) continue;
+    const std::string names = option->get_name(false, true);
+    if (error.get_name() != "ArgumentMismatch") return names + text.substr(name.size());
+    const std::string given = std::to_string(option->count());
+    return names + (option->count() > 1 ? ": given " + given + " times, expected once"
+                                        : ": found no value, expected one");
+  }
+  return text;
+}
+
 /// What CLI11 can't check by itself.
 void check(Arguments& arguments, const EngineInfo& info) {
   const bool bench = arguments.command == Command::kBench;
@@ -362,6 +382,10 @@ void check(Arguments& arguments, const EngineInfo& info) {
   // RAWIDS in the environment is about `run`: a conversation is text.
   if (arguments.command == Command::kChat) arguments.print_ids = false;
   if (arguments.special && prompted && !arguments.raw) throw UsageError("--special: needs --raw");
+  if (arguments.system && prompted && (arguments.raw || arguments.ids)) {
+    throw UsageError(
+        "--system: is part of the chat template, which --raw and --prompt-ids leave out");
+  }
   if (arguments.command == Command::kDump &&
       std::find(info.ops.begin(), info.ops.end(), arguments.op) == info.ops.end()) {
     throw UsageError("--stop-after: found '" + arguments.op + "', expected one of those that " +
@@ -411,10 +435,12 @@ std::variant<Arguments, int> parse_arguments(int argc, char** argv, const Engine
   add_detokenize(app, info, arguments, variables);
   add_dump(app, info, arguments, variables);
   add_bench(app, info, arguments, variables);
-  app.footer("Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\nExamples:\n  " +
-             info.name + " run --model m.gguf \"Write a haiku about the sea.\"\n  " + info.name +
-             " m.gguf 32 785 6722 315 9625 374\n  RAWIDS=1 " + info.name +
-             " m.gguf 32 785 6722 315 9625 374");
+  app.footer(
+      "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C, 143 by "
+      "SIGTERM.\nExamples:\n  " +
+      info.name + " run --model m.gguf \"Write a haiku about the sea.\"\n  " + info.name +
+      " m.gguf 32 785 6722 315 9625 374\n  RAWIDS=1 " + info.name +
+      " m.gguf 32 785 6722 315 9625 374");
   try {
     variables.read();
     app.parse(argc, argv);
@@ -425,7 +451,7 @@ std::variant<Arguments, int> parse_arguments(int argc, char** argv, const Engine
       write_output(text.str());
       return status;
     }
-    throw UsageError(error.what());
+    throw UsageError(refusal_text(app, error));
   }
   if (app.get_subcommands().empty()) take_plain_form(words, arguments);
   check(arguments, info);

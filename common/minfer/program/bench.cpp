@@ -345,7 +345,7 @@ int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory 
   options.context = wanted_context(arguments, model);
   std::unique_ptr<Engine> engine;
   {
-    const SigintBlock main_thread_only;
+    const InterruptBlock main_thread_only;
     engine = make_engine(model, options);
   }
   BenchRunner runner(*engine, model.config().n_tokens);

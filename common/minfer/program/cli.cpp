@@ -72,9 +72,14 @@ int run_cli(int argc, char** argv, const EngineInfo& info, EngineFactory make_en
   report_file_size_limit();
   try {
     const InterruptGuard interrupts;
-    const auto parsed = parse_arguments(argc, argv, info);
-    if (const int* status = std::get_if<int>(&parsed)) return *status;
-    return run_command(std::get<Arguments>(parsed), info, make_engine);
+    int status = kInterrupted;
+    try {
+      const auto parsed = parse_arguments(argc, argv, info);
+      const int* printed = std::get_if<int>(&parsed);
+      status = printed ? *printed : run_command(std::get<Arguments>(parsed), info, make_engine);
+    } catch (const Interrupted&) {
+    }
+    return status == kInterrupted && InterruptGuard::terminated() ? kTerminated : status;
   } catch (const ReaderGone&) {
     return kReaderGone;
   } catch (const UsageError& error) {

@@ -10,6 +10,7 @@ enum ExitStatus : int {
   kWrongUsage = 2,     ///< likewise
   kInterrupted = 130,  ///< stopped by Ctrl-C, as shells have it
   kReaderGone = 141,   ///< standard output's reader has gone: what a shell sees after SIGPIPE
+  kTerminated = 143,   ///< stopped by SIGTERM, likewise
 };
 
 }  // namespace minfer

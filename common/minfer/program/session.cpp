@@ -22,9 +22,6 @@ namespace {
 constexpr std::uint32_t kDefaultContext = 4096;
 constexpr std::uint32_t kUnlimited = std::numeric_limits<std::uint32_t>::max();
 
-/// Ends a teacher-forced pass or a dump in the middle of it.
-struct Interrupted {};
-
 double now() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(since).count();
@@ -71,7 +68,7 @@ Session::Session(const Arguments& arguments, const EngineInfo& info, EngineFacto
     check_prompt();
   }
   {
-    const SigintBlock main_thread_only;
+    const InterruptBlock main_thread_only;
     engine_ = make_engine(model_, options);
   }
   char seconds[32];
@@ -213,20 +210,16 @@ int Session::teacher() {
   LogitsHash hash;
   const double start = now();
   if (!feed(all.subspan(0, k - 1))) return kInterrupted;
-  try {
-    engine_->force(all.subspan(k - 1, ids.size() - (k - 1)),
-                   [&](std::uint32_t position, const float* logits) {
-                     hash.add(position, logits, n_tokens);
-                     const Prediction best = argmax(logits, n_tokens);
-                     char line[64];
-                     std::snprintf(line, sizeof line, "%u %d %.9g\n", position, best.id,
-                                   static_cast<double>(best.margin));
-                     write_output(line);
-                     if (InterruptGuard::requested()) throw Interrupted{};
-                   });
-  } catch (const Interrupted&) {
-    return kInterrupted;
-  }
+  engine_->force(all.subspan(k - 1, ids.size() - (k - 1)),
+                 [&](std::uint32_t position, const float* logits) {
+                   hash.add(position, logits, n_tokens);
+                   const Prediction best = argmax(logits, n_tokens);
+                   char line[64];
+                   std::snprintf(line, sizeof line, "%u %d %.9g\n", position, best.id,
+                                 static_cast<double>(best.margin));
+                   write_output(line);
+                   if (InterruptGuard::requested()) throw Interrupted{};
+                 });
   write_output("logits-hash " + hash.hex() + " rows " + std::to_string(hash.rows()) + "\n");
   say("teacher: " + rate(ids.size(), now() - start, ids.size()));
   return kDone;
@@ -244,11 +237,7 @@ int Session::dump() {
     cols = seen.cols;
     return seen.position + seen.rows < ids.size();  // a long prompt comes in several passes
   });
-  try {
-    engine_->prefill(ids);
-  } catch (const Interrupted&) {
-    return kInterrupted;
-  }
+  engine_->prefill(ids);
   if (rows == 0) {
     throw UsageError("--layer: '" + arguments_.op + "' stands in no layer but 0");
   }
@@ -277,12 +266,12 @@ int Session::chat() {
   const bool terminal = isatty(STDIN_FILENO) != 0;
   std::vector<Message> messages;
   std::vector<Token> consumed;  // what the engine's KV cache holds
-  LineReader input;
+  LineReader input("> ");
   bool leaving = false;  // Ctrl-C at the prompt, once
   for (;;) {
-    if (terminal) std::fputs("> ", stderr);
     std::string line;
     const LineReader::Result result = input.read(line);
+    const bool blank = line.find_first_not_of(" \t") == std::string::npos;
     if (result == LineReader::Result::kEnd) {
       if (terminal) std::fputs("\n", stderr);
       return kDone;
@@ -290,18 +279,20 @@ int Session::chat() {
     if (result == LineReader::Result::kInterrupted) {
       InterruptGuard::clear();
       std::fputs("\n", stderr);
-      if (leaving || !terminal) return kInterrupted;
+      if (leaving || !terminal || InterruptGuard::terminated()) return kInterrupted;
       say("Ctrl-C once more or Ctrl-D leaves");
       leaving = true;
       continue;
     }
     leaving = false;
-    if (line == "/clear") {
+    if (result == LineReader::Result::kCut) {
+      say("this terminal cuts lines of 4095 bytes or more: run - < FILE takes longer ones");
+    } else if (!blank && line.substr(0, line.find_last_not_of(" \t") + 1) == "/clear") {
       messages.clear();
-    } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
+    } else if (!blank) {
       messages.push_back({Role::kUser, line});
       const int status = chat_turn(messages, consumed);
-      if (status == kInterrupted && !terminal) return status;
+      if (status == kInterrupted && (!terminal || InterruptGuard::terminated())) return status;
     }
   }
 }
