@@ -539,7 +539,7 @@ class Terminal:
         self.before = termios.tcgetattr(self.fd)
 
     def type(self, text: str) -> None:
-        data = text.encode()
+        data = text.encode(errors="surrogateescape")
         while data:
             self._read()
             if select.select([], [self.fd], [], 0.1)[1]:
@@ -664,6 +664,7 @@ def test_lines_are_edited_and_found_again(model):
         (f"{long}\n/clear\n\x12longer", long),
         (f"{long} \u00e9\u65e5\x1b[D\x7f\x1b[3~", long + " "),
         (f"{long} one two\x17\x17", long + " "),
+        (f"{long} \udce9a\udcf0\udc9fb", long + " \ufffda\ufffdb"),  # bytes that are not UTF-8
     ]:
         chat = Terminal("chat", "--model", model, "-c", 60)
         chat.wait_for("\n> ")

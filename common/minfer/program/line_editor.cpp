@@ -40,9 +40,9 @@ struct LineEditor::Impl {
     history(lines, &event, H_SETSIZE, kLinesKept);
     el_set(editor, EL_CLIENTDATA, this);
     el_set(
-        editor, EL_PROMPT, +[](EditLine* of) { return const_cast<char*>(of_(of).prompt); });
+        editor, EL_PROMPT, +[](EditLine* of) { return const_cast<char*>(impl_of(of).prompt); });
     el_set(
-        editor, EL_GETCFN, +[](EditLine* of, wchar_t* c) { return of_(of).get(c); });
+        editor, EL_GETCFN, +[](EditLine* of, wchar_t* c) { return impl_of(of).get(c); });
     el_set(editor, EL_HIST, history, lines);
     el_set(editor, EL_EDITOR, "emacs");
     constexpr const char* kKeys[][2] = {{"^I", "ed-insert"},
@@ -66,7 +66,7 @@ struct LineEditor::Impl {
     history_end(lines);
   }
 
-  static Impl& of_(EditLine* editor) {
+  static Impl& impl_of(EditLine* editor) {
     Impl* impl = nullptr;
     el_get(editor, EL_CLIENTDATA, &impl);
     return *impl;
@@ -74,19 +74,23 @@ struct LineEditor::Impl {
 
   /// One character of standard input: 1, 0 at its end, -1 on Ctrl-C or SIGTERM.
   int get(wchar_t* character) {
-    std::string bytes;
     for (;;) {
+      const Utf8Char found =
+          bytes.empty() ? Utf8Char{0, 0, Utf8Char::Kind::kTruncated} : read_utf8(bytes, 0);
+      if (found.kind != Utf8Char::Kind::kTruncated) {
+        bytes.erase(0, found.size);
+        *character = static_cast<wchar_t>(found.code_point);
+        return 1;
+      }
       const bool ready = wait_for_input();
-      if (InterruptGuard::requested()) return -1;
       if (must_redraw) redraw();
-      if (!ready) continue;
+      if (InterruptGuard::requested()) {
+        bytes.clear();
+        return -1;
+      }
       char byte;
-      if (::read(STDIN_FILENO, &byte, 1) <= 0) return 0;
-      bytes += byte;
-      const Utf8Char found = read_utf8(bytes, 0);
-      if (found.kind == Utf8Char::Kind::kTruncated) continue;
-      *character = static_cast<wchar_t>(found.code_point);
-      return 1;
+      if (ready && ::read(STDIN_FILENO, &byte, 1) <= 0) return 0;
+      if (ready) bytes += byte;
     }
   }
 
@@ -102,13 +106,16 @@ struct LineEditor::Impl {
   const char* prompt;
   History* lines;
   EditLine* editor;
+  std::string bytes;  // of a character that is not whole yet
 };
 
 std::unique_ptr<LineEditor> LineEditor::make(const char* prompt) {
   const char* type = std::getenv("TERM");
   const bool can_move = type && std::string(type) != "" && std::string(type) != "dumb";
   if (!can_move || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return nullptr;
-  return std::unique_ptr<LineEditor>(new LineEditor(std::make_unique<Impl>(prompt)));
+  auto impl = std::make_unique<Impl>(prompt);
+  if (impl->editor == nullptr) return nullptr;
+  return std::unique_ptr<LineEditor>(new LineEditor(std::move(impl)));
 }
 
 bool LineEditor::read(std::string& line) {
