@@ -18,6 +18,7 @@
 #include "catch.h"
 #include "cuda/buffer.h"
 #include "cuda/check.h"
+#include "cuda/step.h"
 #include "cuda/stream.h"
 
 namespace minfer {
@@ -56,6 +57,32 @@ std::vector<T> to_host(const Stream& stream, const DeviceBuffer<T>& buffer) {
   buffer.download(host.data(), host.size(), stream);
   return host;
 }
+
+/// A step of n tokens at a position, which adds up what its launches say that they move.
+class TestStep {
+ public:
+  explicit TestStep(std::uint32_t n_tokens, std::uint32_t position = 0,
+                    const std::vector<Token>& ids = {})
+      : input_(1) {
+    StepInput input = {position, {}};
+    std::copy(ids.begin(), ids.end(), input.ids);
+    input_.upload(&input, 1);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    step_ = {stream_, input_.data(), n_tokens};
+  }
+  operator const Step&() const { return step_; }
+  const Stream& stream() const { return stream_; }
+  StepInput input() const { return to_host(stream_, input_).at(0); }
+  /// What the launches moved so far.
+  std::uint64_t moved() const { return traffic_.at(step_.n_tokens); }
+  std::uint64_t moved_at(std::uint64_t n_positions) const { return traffic_.at(n_positions); }
+
+ private:
+  Stream stream_;
+  DeviceBuffer<StepInput> input_;
+  Step step_ = {};
+  TrafficSum traffic_;
+};
 
 /// Every value within `tolerance` of the largest: what another order of the same sums may do.
 inline void require_close(const std::vector<float>& found, const std::vector<float>& expected,

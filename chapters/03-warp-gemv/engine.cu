@@ -3,7 +3,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include <minfer/error.h>
 #include <minfer/rope.h>
 
 #include "cuda/device.h"
@@ -15,19 +14,11 @@
 namespace minfer {
 namespace {
 
-/// @throws FileError unless heads are of a size that is tested
-const ModelConfig& checked(const Model& model) {
-  const std::uint32_t head_dim = model.config().head_dim;
-  if (head_dim == 32 || head_dim == 64 || head_dim == 128) return model.config();
-  throw FileError(model.file().path(),
-                  "head_dim is " + std::to_string(head_dim) + ", expected 32, 64 or 128");
-}
-
 /// Greedy decoding on a GPU, a kernel an operation.
 class GpuEngine final : public Engine {
  public:
   GpuEngine(const Model& model, const EngineOptions& options)
-      : config_(checked(model)),
+      : config_(config_with_heads(model, {32, 64, 128})),
         context_(options.context),
         step_tokens_(options.value("TCHUNK", kMaxTokens)),
         weight_bytes_(model.bytes_per_token()),

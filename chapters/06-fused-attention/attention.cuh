@@ -3,10 +3,9 @@
 // Rotary embedding, the KV cache and attention.
 #pragma once
 
-#include <type_traits>
-
 #include <minfer/math.h>
 
+#include "cuda/float4.h"
 #include "cuda/reduce.h"
 #include "layout.h"
 
@@ -70,27 +69,15 @@ struct AttentionHead {
   __device__ std::uint32_t or_last(std::uint32_t p) const { return p < last ? p : last; }
 };
 
-/// Four values that lie together. @pre aligned to 16 bytes
-__device__ inline const float4* by_four(const float* values) {
-  return reinterpret_cast<const float4*>(values);
-}
-
 /// q . k, from each lane's chunks of it, to all lanes of a team.
 /// @param q  the lane's first chunk of the query; the next ones are kTeam on
 template <std::uint32_t kChunks>
 __device__ inline float team_dot(const float4* q, const float4 (&k)[kChunks]) {
   float sum = 0;
   for (std::uint32_t c = 0; c < kChunks; ++c) {
-    const float4 a = q[c * kTeam], b = k[c];
-    sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+    sum = dot(q[c * kTeam], k[c], sum);
   }
   return warp_sum<kTeam>(sum);
-}
-
-/// sum + weight * v.
-__device__ inline float4 axpy(float weight, const float4& v, const float4& sum) {
-  return {fmaf(weight, v.x, sum.x), fmaf(weight, v.y, sum.y), fmaf(weight, v.z, sum.z),
-          fmaf(weight, v.w, sum.w)};
 }
 
 /// row[p] = q . k[p] / sqrt(head_dim), a team a position.
@@ -206,14 +193,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)  // a block an SM: up to
 inline void launch_attention(const Step& s, float* y, float* notes, const float* q,
                              const KvLayer& cache, const AttentionShape& shape,
                              std::uint32_t context) {
-  const auto launch_for = [&](auto head_dim) {
+  with_constant<32, 64, 128>(shape.head_dim, [&](auto head_dim) {
     s.launch(attention<head_dim>, shape.n_heads, kAttentionThreads,
              {s.n_tokens * 8ull * shape.d_q(), 8ull * shape.d_kv()}, y, notes, q, cache, s.input,
              shape, context);
-  };
-  if (shape.head_dim == 128) return launch_for(std::integral_constant<std::uint32_t, 128>());
-  if (shape.head_dim == 64) return launch_for(std::integral_constant<std::uint32_t, 64>());
-  launch_for(std::integral_constant<std::uint32_t, 32>());
+  });
 }
 
 }  // namespace minfer

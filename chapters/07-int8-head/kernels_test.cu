@@ -20,32 +20,6 @@ namespace {
 
 constexpr std::uint32_t kSteps[] = {1, 3};  ///< tokens
 
-/// A step of n tokens at a position.
-class TestStep {
- public:
-  explicit TestStep(std::uint32_t n_tokens, std::uint32_t position = 0,
-                    const std::vector<Token>& ids = {})
-      : input_(1) {
-    StepInput input = {position, {}};
-    std::copy(ids.begin(), ids.end(), input.ids);
-    input_.upload(&input, 1);
-    CUDA_CHECK(cudaDeviceSynchronize());
-    step_ = {stream_, input_.data(), n_tokens};
-  }
-  operator const Step&() const { return step_; }
-  const Stream& stream() const { return stream_; }
-  StepInput input() const { return to_host(stream_, input_).at(0); }
-  /// What the launches moved so far.
-  std::uint64_t moved() const { return traffic_.at(step_.n_tokens); }
-  std::uint64_t moved_at(std::uint64_t n_positions) const { return traffic_.at(n_positions); }
-
- private:
-  Stream stream_;
-  DeviceBuffer<StepInput> input_;
-  Step step_ = {};
-  TrafficSum traffic_;
-};
-
 void check_embed(TensorType type, std::uint32_t n, Random& random) {
   const std::uint32_t d_model = whole_blocks(type, n);
   const TestMatrix table(type, 5, d_model, random);

@@ -7,47 +7,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 #include <minfer/math.h>
 
 #include "cuda/arena.h"
-#include "cuda/launch.h"
+#include "cuda/step.h"
 
 namespace minfer {
 
 inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel says otherwise
 inline constexpr std::uint32_t kWarps = kThreads / 32;
-
-constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
-  return (a + b - 1) / b;
-}
-
-inline constexpr std::uint32_t kMaxTokens = 8;  ///< that a step carries
-
-/// What a step consumes: token t of it stands at position + t. A step leaves here what the next one
-/// consumes, should that be the token which it predicts.
-struct StepInput {
-  std::uint32_t position;
-  Token ids[kMaxTokens];
-};
-
-/// A step, as launches take it.
-struct Step {
-  cudaStream_t stream;
-  StepInput* input;  ///< in device memory
-  std::uint32_t n_tokens;
-
-  /// Launches so many blocks for each token: to a kernel, tokens are the grid's second dimension.
-  template <class... P, class... A>
-  void launch(void (*kernel)(P...), std::uint32_t blocks, std::uint32_t threads,
-              const Traffic& traffic, A&&... args) const {
-    minfer::launch(kernel, {blocks, n_tokens}, threads, 0, traffic, stream,
-                   std::forward<A>(args)...);
-  }
-};
 
 /// Activations in int8: every 32 values share a scale, so value i of a token is d[i / 32] * q[i].
 struct QuantizedVector {
@@ -75,11 +46,10 @@ struct MatrixQ8_0 {
 };
 
 /// Activations in int16, as __dp4a takes them: every 32 values share a scale, and value i is
-/// d[i / 32] * (256 * high + low), both of them int8.
+/// d[i / 32] * (256 * high + low), both of them int8: of four values the high bytes, then the low.
 struct Int16Vector {
-  std::int8_t*
-      q;     ///< [T, n/4, 2, 4], interleaved: of four values the high bytes, then the low ones
-  float* d;  ///< [T, n/32]
+  std::int8_t* q;  ///< [T, n/4, 2, 4], interleaved
+  float* d;        ///< [T, n/32]
 };
 
 /// K and V of one layer, position by position.

@@ -392,4 +392,16 @@ std::string Model::describe() const {
   return text;
 }
 
+const ModelConfig& config_with_heads(const Model& model,
+                                     std::initializer_list<std::uint32_t> sizes) {
+  std::string expected;
+  for (const std::uint32_t size : sizes) {
+    if (model.config().head_dim == size) return model.config();
+    const bool is_last = &size + 1 == sizes.end();
+    expected += (expected.empty() ? "" : is_last ? " or " : ", ") + std::to_string(size);
+  }
+  throw FileError(model.file().path(), "head_dim is " + std::to_string(model.config().head_dim) +
+                                           ", expected " + expected);
+}
+
 }  // namespace minfer

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -114,5 +115,9 @@ class Model {
   std::vector<std::vector<std::byte>> requantized_;  ///< owns what requantize_matrices made
   std::map<TensorType, int> requantized_types_;      ///< how many matrices had which other type
 };
+
+/// A model's shape, where its heads are of one of these sizes. @throws FileError
+const ModelConfig& config_with_heads(const Model& model,
+                                     std::initializer_list<std::uint32_t> sizes);
 
 }  // namespace minfer

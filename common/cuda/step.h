@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+//
+// A step of the engine: some tokens at once, as kernels and their launches take them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <minfer/token.h>
+
+#include "cuda/launch.h"
+
+namespace minfer {
+
+constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
+  return (a + b - 1) / b;
+}
+
+inline constexpr std::uint32_t kMaxTokens = 8;  ///< that a step carries
+
+/// What a step consumes: token t of it stands at position + t.
+struct StepInput {
+  std::uint32_t position;
+  Token ids[kMaxTokens];
+};
+
+/// A step, as launches take it.
+struct Step {
+  cudaStream_t stream;
+  StepInput* input;  ///< in device memory
+  std::uint32_t n_tokens;
+
+  /// Launches so many blocks for each token: to a kernel, tokens are the grid's second dimension.
+  template <class... P, class... A>
+  void launch(void (*kernel)(P...), std::uint32_t blocks, std::uint32_t threads,
+              const Traffic& traffic, A&&... args) const {
+    minfer::launch(kernel, {blocks, n_tokens}, threads, 0, traffic, stream,
+                   std::forward<A>(args)...);
+  }
+};
+
+/// Calls f with n as a constant, where it is one of kValues: for a template's argument.
+template <std::uint32_t... kValues, class F>
+void with_constant(std::uint32_t n, F f) {
+  (void)((n == kValues && (f(std::integral_constant<std::uint32_t, kValues>()), true)) || ...);
+}
+
+}  // namespace minfer
