@@ -104,12 +104,21 @@ class Engine {
   /// of every position. Same bits as the same tokens one by one.
   virtual void force(Span<const Token> ids, const LogitsSink& sink) = 0;
 
+  /// Steps that decode() took so far: fewer than the tokens it emitted, where it speculates. 0
+  /// where an engine takes one a token and does not count.
+  virtual std::uint64_t decode_steps() const { return 0; }
+
   /// Bytes of weights and of KV cache that the step at `position` reads, as they lie in memory.
   virtual std::uint64_t bytes_per_token(std::uint32_t position) const = 0;
   /// Times the decode step at position(), where everything is afterwards as it was.
   /// @return none where an engine has no kernels
   /// @pre position() > 0, position() + passes < context()
   virtual std::optional<StepCost> time_kernels(std::uint32_t /*passes*/) { return std::nullopt; }
+  /// Times steps of one token, of two, and so on to the most that a step carries, each at
+  /// position(), where everything is afterwards as it was.
+  /// @return seconds, by the step's tokens and then a value a pass; none where steps have one token
+  /// @pre position() < context(): what the context has no room for is not timed
+  virtual std::vector<std::vector<double>> time_steps(std::uint32_t /*passes*/) { return {}; }
 
   /// Shows the intermediates of every pass that follows; an empty probe ends that. A call whose
   /// probe stopped a pass leaves position() where it was. Engines that can't show any ignore it,

@@ -7,6 +7,8 @@
     whole_model.py steps PROGRAM FOLDER            the same logits, however many tokens a step carries
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules: the smallest
                                                    model alone, or with --every-model all of them
+    whole_model.py speculation PROGRAM FOLDER      the same tokens with drafts as without, whatever is drafted and
+                                                   wherever an answer ends, on --prompts N prompts
     whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory,
                                                    and with options that it has not
     whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -35,7 +38,9 @@ REAL_HASHES = HERE / "records" / "h200-correctness.json"
 MAKE_MODEL = HERE.parents[1] / "tools" / "make_model"
 SEEDS = range(1, 9)
 SM_COUNTS = (1, 8, 132)
-STEPS = (1, 2, 3, 8)  # tokens a step carries: TCHUNK
+STEPS = (1, 2, 3, 5, 8)  # tokens a step carries: TCHUNK
+SPECULATION_MODELS = ("tiny-loop", "tiny-d")  # one whose texts repeat themselves, and one whose do not
+REAL_TOKENS = 480  # of the small models
 RAGGED = 11  # tokens of a prompt, and of what is forced after it: no step size but 1 divides it
 NO_GPU = ("there is no NVIDIA GPU", "no NVIDIA driver")
 
@@ -56,11 +61,12 @@ def slug(program: Path) -> str:
     return program.name.removesuffix("-emulated")
 
 
-def start(program: Path, arguments: list[str], **environment: str) -> subprocess.CompletedProcess:
+def start(program: Path, arguments: list[str], stdin: str = "", **environment: str) -> subprocess.CompletedProcess:
     """Runs the program to its end. MINFER_RUN_WITH runs programs for another processor."""
     return subprocess.run(
         [*shlex.split(os.environ.get("MINFER_RUN_WITH", "")), str(program), *arguments],
         env={**os.environ, **environment},
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,
@@ -176,6 +182,45 @@ def schedules(program: Path, folder: Path, data: dict, every_model: bool) -> lis
     return problems
 
 
+def speculation(program: Path, folder: Path, n_prompts: int) -> list[str]:
+    """Drafts change nothing but the number of steps: with every limit on their number, to the end of contexts and
+    counts of all lengths, and in a conversation. Fails as well where no draft was ever right."""
+    problems = []
+    numbers = random.Random(1)
+    tokens = steps = 0
+    for i in range(n_prompts):
+        name = SPECULATION_MODELS[i // 2 % 4 == 3]
+        model = str(model_path(folder, name))
+        context = numbers.randrange(8, 129)
+        length = numbers.randrange(1, (context if i % 8 == 5 else context // 4) + 1)
+        period = numbers.randrange(1, length + 1)
+        ids = ([numbers.randrange(REAL_TOKENS) for _ in range(period)] * length)[:length]
+        n = numbers.randrange((context - length) // 2, context - length + 3)
+        words = ["--print-ids", "-c", str(context), model, str(n), *map(str, ids)]
+        if i % 4:
+            words.insert(0, "--ignore-eos")
+        plain = run(program, words, SPEC="0")
+        for environment in [{"SPEC": "2", "TCHUNK": str(8 - i % 8)}, {"SPEC": "1"}][: 1 + (i % 8 == 0)]:
+            done = start(program, words, **environment)
+            if (done.stdout, done.returncode) != (plain, 0):
+                problems.append(f"{name}, {environment}, {' '.join(words)}: {done.stdout!r}, exit status "
+                                f"{done.returncode}; without drafts {plain!r}")
+            found = re.search(r"decode: (\d+) tokens? .* ([\d.]+) tokens a step", done.stderr)
+            if found and environment["SPEC"] == "2":
+                tokens += int(found[1]) - 1
+                steps += round((int(found[1]) - 1) / float(found[2])) if float(found[2]) else 0
+    if tokens - steps < n_prompts:
+        problems.append(f"{tokens} tokens in {steps} steps: drafts were hardly ever right, so little was tested")
+    lines = "a b a b\nb a b a\n/clear\na a a\n"
+    for name in SPECULATION_MODELS:
+        model = str(model_path(folder, name))
+        said = [start(program, ["chat", "--model", model, "-c", "512", "-n", "24"], stdin=lines, SPEC=spec).stdout
+                for spec in "012"]
+        if not said[0].strip() or said != [said[0]] * 3:
+            problems.append(f"{name}, chat: {said[1]!r} and {said[2]!r} with drafts, {said[0]!r} without")
+    return problems
+
+
 def refusals(program: Path, folder: Path, data: dict) -> list[str]:
     """One line and nothing else: for a device that is too small, and for an option that this engine has not."""
     problems = []
@@ -204,6 +249,8 @@ def real(program: Path, cases: list[str]) -> list[str]:
     model = Path(found.stdout.strip())
     prompts = json.loads(REAL_CASES.read_text(encoding="utf-8"))["cases"]
     recorded = json.loads(REAL_HASHES.read_text(encoding="utf-8"))["reference"][REAL_MODEL]
+    if slug(program) not in recorded:
+        raise Skip(f"no GPU's hashes of {slug(program)} are recorded yet (tests/chapters/gpu_check.py)")
     expected = recorded[slug(program)]["logits_hash"]
     problems = []
     for number in map(int, cases or range(len(prompts))):
@@ -227,7 +274,7 @@ def make(folder: Path, data: dict) -> None:
     except ModuleNotFoundError as error:
         raise Skip(f"{sys.executable} has no numpy, which tools/make_model needs") from error
     folder.mkdir(parents=True, exist_ok=True)
-    for name in {*data["cases"], data["schedules"]["model"]}:
+    for name in {*data["cases"], data["schedules"]["model"], *SPECULATION_MODELS}:
         subprocess.run([sys.executable, str(MAKE_MODEL), str(folder / f"{name}.gguf"), "--preset", name], check=True)
 
 
@@ -243,10 +290,11 @@ def to_text(data: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("make", "check", "steps", "schedules", "refusals", "real"))
+    parser.add_argument("command", choices=("make", "check", "steps", "schedules", "speculation", "refusals", "real"))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
+    parser.add_argument("--prompts", type=int, default=8, metavar="N")
     parser.add_argument("--every-model", action="store_true")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
@@ -264,6 +312,8 @@ def main() -> int:
             problems = steps(program, folder, data, options.cases)
         elif options.command == "schedules":
             problems = schedules(program, folder, data, options.every_model)
+        elif options.command == "speculation":
+            problems = speculation(program, folder, options.prompts)
         else:
             problems = refusals(program, folder, data)
     except Skip as reason:

@@ -72,6 +72,9 @@ class Shape:
     unused_gain: float = 1.0
     """How much larger the weights of UNUSED rows are: above 1, one of those would win if it were
     let."""
+    attention_gain: float = 1.0
+    """How much larger what attention adds is: far below 1, the last token nearly decides the next
+    one by itself, and texts run in circles."""
     name: str | None = None
     """What records of measurements call it; none where it is no preset of a real model's shape."""
 
@@ -148,6 +151,8 @@ PRESETS = {
     "tiny-d": _tiny(1, 160, 288, 5, 5, head_type="Q4_0"),
     # A row of more blocks than a warp has lanes, and tokens that leave one row after whole batches.
     "tiny-e": replace(_tiny(1, 1056, 288, 33, 11, head_type="Q4_0"), vocab=545),
+    # One that repeats itself, for drafts that are right.
+    "tiny-loop": _tiny(1, 160, 288, 5, 5, head_type="Q4_0", attention_gain=0.01),
 }
 
 
@@ -229,18 +234,16 @@ def _vector(tensor: TensorInfo, stream: Stream) -> bytes:
     return (values + np.float32(1 if is_norm else 0)).astype("<f4").tobytes()
 
 
-def _matrix(
-    tensor: TensorInfo, stream: Stream, real_rows: int, unused_gain: float
-) -> Iterator[bytes]:
-    """The rows of a matrix, some at a time; rows from `real_rows` on are larger by
-    `unused_gain`."""
+def _matrix(tensor: TensorInfo, stream: Stream, real_rows: int, shape: Shape) -> Iterator[bytes]:
+    """The rows of a matrix, some at a time; rows from `real_rows` on are UNUSED ones."""
     kind = re.fullmatch(r"(?:blk\.\d+\.)?(\w+)\.weight", tensor.name)[1]
-    deviation = np.float32(_GAINS.get(kind, 1.0) / math.sqrt(tensor.shape[0]))
+    gain = _GAINS.get(kind, 1.0) * (shape.attention_gain if kind == "attn_output" else 1)
+    deviation = np.float32(gain / math.sqrt(tensor.shape[0]))
     row_blocks = tensor.shape[0] // tensor.type.block_values
     step = max(1, CHUNK_VALUES // tensor.shape[0])
     for row in range(0, tensor.rows, step):
         rows = np.arange(row, min(row + step, tensor.rows))
-        deviations = np.where(rows < real_rows, deviation, deviation * np.float32(unused_gain))
+        deviations = np.where(rows < real_rows, deviation, deviation * np.float32(shape.unused_gain))
         yield blocks.DRAW[tensor.type.name](
             stream, row * row_blocks, np.repeat(deviations, row_blocks)
         ).tobytes()
@@ -257,9 +260,7 @@ def write_model(file: BinaryIO, shape: Shape) -> None:
             yield _vector(tensor, stream)
         else:
             of_vocabulary = tensor.shape[1] == shape.vocab and not tensor.name.startswith("blk.")
-            yield from _matrix(
-                tensor, stream, words.real if of_vocabulary else tensor.rows, shape.unused_gain
-            )
+            yield from _matrix(tensor, stream, words.real if of_vocabulary else tensor.rows, shape)
 
     alignment = shape.alignment or gguf_file.DEFAULT_ALIGNMENT
     gguf_file.write(file, metadata(shape, words), tensor_table(shape), data_of, alignment)

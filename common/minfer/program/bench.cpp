@@ -130,9 +130,35 @@ std::string breakdown_table(const StepCost& cost, double step_us) {
          " us so, which is taken off each launch.\n\n";
 }
 
+std::string steps_json(const StepTimes& times, std::uint32_t position) {
+  std::string steps;
+  for (std::vector<double> us : times) {
+    for (double& value : us) value *= 1e6;
+    steps += (steps.empty() ? "[" : ", [") + joined(us) + "]";
+  }
+  const StepFit line = fit(times);
+  return "{\"position\": " + std::to_string(position) + ", \"us\": [" + steps + "], \"fit_us\": [" +
+         joined(std::vector<double>{line.a * 1e6, line.b * 1e6}) + "]}";
+}
+
+/// What a step takes by its tokens, as a table.
+std::string steps_table(const StepTimes& times) {
+  std::string text =
+      "\n| tokens a step | us | in tokens alone | us a token |\n|---:|---:|---:|---:|\n";
+  const double one = median(times[0]);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const double step = median(times[i]), n = static_cast<double>(i + 1);
+    text += "| " + std::to_string(i + 1) + " | " + number(step * 1e6, "%.1f") + " | " +
+            number(step / one, "%.2f") + " | " + number(step / n * 1e6, "%.1f") + " |\n";
+  }
+  const StepFit line = fit(times);
+  return text + "\nA step of T tokens takes about " + number(line.a * 1e6, "%.1f") + " + " +
+         number(line.b * 1e6, "%.1f") + " T us.\n\n";
+}
+
 std::string json_line(const Subject& s, const BenchTest& test,
-                      const std::vector<std::int64_t>& samples,
-                      const std::optional<StepCost>& cost) {
+                      const std::vector<std::int64_t>& samples, const std::optional<StepCost>& cost,
+                      const std::optional<StepTimes>& steps) {
   const double middle = median_ns(samples);
   return "{\"test\": " + json_string(test.name()) +
          ", \"n_prompt\": " + std::to_string(test.n_prompt) +
@@ -148,18 +174,19 @@ std::string json_line(const Subject& s, const BenchTest& test,
          ", \"samples_ns\": [" + joined(samples) + "]" +
          ", \"median_ns\": " + number(middle, "%.1f") +
          ", \"median_ts\": " + number(tokens_per_second(test, middle)) +
-         (cost ? ", \"breakdown\": " + breakdown_json(*cost, test.middle()) : "") + "}\n";
+         (cost ? ", \"breakdown\": " + breakdown_json(*cost, test.middle()) : "") +
+         (steps ? ", \"steps\": " + steps_json(*steps, test.middle()) : "") + "}\n";
 }
 
 std::string table_row(const Subject& s, const BenchTest& test,
-                      const std::vector<std::int64_t>& samples,
-                      const std::optional<StepCost>& cost) {
+                      const std::vector<std::int64_t>& samples, const std::optional<StepCost>& cost,
+                      const std::optional<StepTimes>& steps) {
   const double ts = tokens_per_second(test, median_ns(samples));
   // Only decoding reads all weights once for every token.
   const double gb_per_s = ts * mean_bytes_per_token(s.engine, test) / 1e9;
   return "| " + s.info.name + " | " + file_name(s.arguments.model) + " | " + test.name() + " | " +
          number(ts, "%.2f") + " | " + (test.n_gen > 0 ? number(gb_per_s, "%.1f") : "") + " |\n" +
-         (cost ? breakdown_table(*cost, 1e6 / ts) : "");
+         (cost ? breakdown_table(*cost, 1e6 / ts) : "") + (steps ? steps_table(*steps) : "");
 }
 
 /// Warms up and takes a test's samples. @return none when Ctrl-C stopped it
@@ -181,11 +208,15 @@ std::optional<std::vector<std::int64_t>> take_samples(const Subject& s, const Be
   return samples;
 }
 
+bool times_steps(const Arguments& arguments) {
+  return arguments.engine.value("BENCHT", 0) == 1;
+}
+
 /// The context that the tests need, or the larger one that was asked for.
 std::uint32_t wanted_context(const Arguments& arguments, const Model& model) {
   std::uint32_t needed = 0;
   for (const BenchTest& test : bench_tests(arguments.bench)) {
-    const bool apart = arguments.bench.breakdown && test.n_gen > 0;
+    const bool apart = (arguments.bench.breakdown || times_steps(arguments)) && test.n_gen > 0;
     needed = std::max(needed, test.positions() + (apart ? kBreakdownPasses + 1 : 0));
   }
   const std::uint32_t limit = model.config().context_length;
@@ -269,6 +300,11 @@ std::optional<StepCost> BenchRunner::time_kernels(const BenchTest& test) {
   return cost;
 }
 
+std::optional<StepTimes> BenchRunner::time_steps(const BenchTest& test) {
+  if (!go_to(test.middle())) return std::nullopt;
+  return engine_.time_steps(kBreakdownPasses);
+}
+
 bool BenchRunner::go_to(std::uint32_t position) {
   // The last token is read again in any case, for its prediction.
   const std::uint32_t kept = std::min(read_, std::max(position, 1U) - 1);
@@ -309,6 +345,17 @@ double empty_kernel_us(const StepCost& cost) {
 
 double kernel_us(const StepCost& cost, const KernelCost& kernel) {
   return std::max(0.0, median(kernel.us) - kernel.launches * empty_kernel_us(cost));
+}
+
+StepFit fit(const StepTimes& times) {
+  const auto n = static_cast<double>(times.size());
+  double sum = 0, weighted = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    sum += median(times[i]);
+    weighted += median(times[i]) * (static_cast<double>(i + 1) - (n + 1) / 2);
+  }
+  const double b = n > 1 ? weighted / (n * (n * n - 1) / 12) : 0;
+  return {sum / n - b * (n + 1) / 2, b};
 }
 
 double median(std::vector<double> samples) {
@@ -363,8 +410,14 @@ int run_bench(const Arguments& arguments, const EngineInfo& info, EngineFactory 
       cost = runner.time_kernels(test);
       if (!cost) return kInterrupted;
     }
-    write_output(arguments.bench.json ? json_line(subject, test, *samples, cost)
-                                      : table_row(subject, test, *samples, cost));
+    std::optional<StepTimes> steps;
+    if (times_steps(arguments) && test.n_gen > 0) {
+      subject.say(test.name() + ": timing steps of one token and more");
+      steps = runner.time_steps(test);
+      if (!steps) return kInterrupted;
+    }
+    write_output(arguments.bench.json ? json_line(subject, test, *samples, cost, steps)
+                                      : table_row(subject, test, *samples, cost, steps));
   }
   return kDone;
 }

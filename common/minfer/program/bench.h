@@ -52,8 +52,19 @@ std::vector<BenchTest> bench_tests(const BenchPlan& plan);
 /// 1442695040888963407 modulo 2^64 (Knuth's MMIX generator).
 std::vector<Token> bench_tokens(std::size_t n, std::uint32_t n_tokens);
 
-/// How often a step is taken apart.
+/// How often a step is taken apart, or timed.
 inline constexpr std::uint32_t kBreakdownPasses = 15;
+
+/// Seconds of steps of one token, of two, and so on, a value a pass.
+using StepTimes = std::vector<std::vector<double>>;
+
+/// a + b T, which is nearest to the medians of steps of T tokens, by least squares; b is 0 where
+/// there is one step.
+struct StepFit {
+  double a = 0, b = 0;
+};
+/// @pre times are not empty
+StepFit fit(const StepTimes& times);
 
 /// What a step of a decode test reads, averaged over the test's positions.
 /// @see Engine::bytes_per_token
@@ -83,6 +94,10 @@ class BenchRunner {
   /// @return none when Ctrl-C stopped it
   /// @throws UsageError when the engine has no kernels
   std::optional<StepCost> time_kernels(const BenchTest& test);
+
+  /// Steps of one token and more, where time_kernels() takes one apart. @see Engine::time_steps
+  /// @return none when Ctrl-C stopped it
+  std::optional<StepTimes> time_steps(const BenchTest& test);
 
  private:
   /// Brings the engine to `position`, its prediction there read. @return whether Ctrl-C let it

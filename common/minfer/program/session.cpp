@@ -146,6 +146,7 @@ Session::Answer Session::answer(std::uint32_t n) {
   Answer result;
   Utf8Stream characters;
   double first = 0, last = 0;
+  const std::uint64_t steps_before = engine_->decode_steps();
   const auto write = [&](const std::string& text) {
     result.text += text;
     write_output(text);
@@ -166,6 +167,7 @@ Session::Answer Session::answer(std::uint32_t n) {
   if (!arguments_.print_ids) write(characters.finish());
   if (!result.ids.empty()) write_output("\n");
   result.seconds = last - first;
+  result.steps = engine_->decode_steps() - steps_before;
 
   const bool ended =
       !result.ids.empty() && tokenizer_.is_stop(result.ids.back()) && !arguments_.ignore_eos;
@@ -183,7 +185,15 @@ void Session::say_figures(std::size_t n_prompt, double prompt_seconds, const Ans
                     : answer.stop == Stop::kCount   ? "as many as asked for"
                     : answer.stop == Stop::kContext ? "the context is full"
                                                     : "interrupted";
-  say("decode: " + rate(answer.ids.size(), answer.seconds, answer.ids.size() - 1) + ", " + why);
+  std::string steps;
+  if (answer.steps > 0) {
+    char text[48];
+    std::snprintf(text, sizeof text, ", %.2f tokens a step",
+                  static_cast<double>(answer.ids.size() - 1) / static_cast<double>(answer.steps));
+    steps = text;
+  }
+  say("decode: " + rate(answer.ids.size(), answer.seconds, answer.ids.size() - 1) + steps + ", " +
+      why);
   if (answer.stop == Stop::kContext) {
     say("the context of " + std::to_string(engine_->context()) +
         " tokens is full: raise -c for more (the model's limit is " +

@@ -34,7 +34,8 @@ class Session {
     std::vector<Token> ids;  ///< the stop token included
     std::string text;
     Stop stop = Stop::kEndOfTurn;
-    double seconds = 0;  ///< from the first token to the last
+    double seconds = 0;       ///< from the first token to the last
+    std::uint64_t steps = 0;  ///< for the tokens after the first; 0: one a token
   };
 
   std::vector<Token> prompt_ids() const;
