@@ -84,7 +84,7 @@ class Speculation {
  private:
   /// How often drafts were right: of the last thirty or so, since a text changes.
   struct Record {
-    double right = 1, judged = 4;
+    double right, judged;
     double rate() const { return right / judged; }
     void add(bool is_right) {
       constexpr double kMemory = 1 - 1.0 / 32;
@@ -121,7 +121,8 @@ class Speculation {
   std::vector<double> times_;
   std::vector<Token> text_;
   Match judged_;
-  std::array<Record, kLongestMatch + 1> records_;  ///< by the length of a match
+  /// By the length of a match; a longer one is trusted more before anything is known.
+  std::array<Record, kLongestMatch + 1> records_ = {{{0, 1}, {1, 4}, {1.5, 4}, {2, 4}}};
 };
 
 }  // namespace minfer

@@ -67,8 +67,8 @@ __device__ inline float block_sum(float value) {
 /// The sum of one value a lane over each kWidth neighbours of a warp, to all of them: pairs
 /// kWidth/2 lanes apart, then half as far, down to 1.
 /// @pre every lane of the warp calls it
-template <int kWidth = 32>
-__device__ inline float warp_sum(float value) {
+template <int kWidth = 32, class T>
+__device__ inline T warp_sum(T value) {
   for (int distance = kWidth / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, distance);
   }

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+//
+// The kernels that read quantized weights.
+#pragma once
+
+#include <type_traits>
+
+#include <minfer/gguf/model.h>
+#include <minfer/gguf/quant.h>
+
+#include "cuda/reduce.h"
+#include "layout.h"
+
+namespace minfer {
+
+/// x[t] = table[ids[t]].
+/// @why One thread a value: a row is a few KB, and nothing is gained by anything cleverer.
+template <class Block>
+__global__ void embed(float* x,                ///< out [T, d_model]
+                      const Block* table,      ///< [n_vocab, d_model] blocks, row-major
+                      const StepInput* input,  ///< [1]
+                      std::uint32_t d_model) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, t = blockIdx.y;
+  if (i < d_model) {
+    const Block* row = table + std::size_t(input->ids[t]) * (d_model / kBlockElements<Block>);
+    x[t * d_model + i] = element(row, i);
+  }
+}
+
+inline void launch_embed(const Step& s, float* x, const Matrix& table) {
+  const std::uint64_t bytes = row_bytes(table.type, table.cols) + 4 * table.cols;
+  visit_blocks(table.type, table.data, [&](const auto* blocks) {
+    s.launch(embed<std::decay_t<decltype(*blocks)>>, ceil_div(table.cols, kThreads), kThreads,
+             {s.n_tokens * bytes}, x, blocks, s.input, table.cols);
+  });
+}
+
+/// y[t] = W x[t], one warp a row; a lane takes every 32nd weight.
+/// @pre K % 32 == 0
+/// @why The lane is the element's place in its run of 32, so a warp reads 128 bytes of x that lie
+/// together, and 16 bytes of nibbles likewise. A row is short enough for one warp, whose sum needs
+/// no shared memory and no barrier. x moves along: an index would be added up in 64 bits at every
+/// load. On an H200 the 0.5B's gate takes 6.8 us where a block a row took 25.1; its down, of few
+/// rows, 24.7 where it took 22.4.
+template <class Block>
+__global__ void gemv(float* y,        ///< out [T, M]
+                     const Block* W,  ///< [M, K] blocks, row-major
+                     const float* x,  ///< [T, K]
+                     std::uint32_t M, std::uint32_t K) {
+  const std::uint32_t m = blockIdx.x * kWarps + threadIdx.x / 32, t = blockIdx.y;
+  const std::uint32_t lane = threadIdx.x % 32;
+  if (m >= M) return;  // the whole warp
+  const Block* row = W + std::size_t(m) * (K / kBlockElements<Block>);
+  float sum = 0;
+  x += t * K + lane;
+  for (std::uint32_t i = lane; i < K; i += 32, x += 32) sum = fmaf(element(row, i), *x, sum);
+  sum = warp_sum(sum);
+  if (lane == 0) y[t * M + m] = sum;
+}
+
+inline void launch_gemv(const Step& s, float* y, const Matrix& W, const float* x) {
+  const Traffic traffic = {W.bytes() + s.n_tokens * 4 * (std::uint64_t{W.rows} + W.cols)};
+  visit_blocks(W.type, W.data, [&](const auto* blocks) {
+    s.launch(gemv<std::decay_t<decltype(*blocks)>>, ceil_div(W.rows, kWarps), kThreads, traffic, y,
+             blocks, x, W.rows, W.cols);
+  });
+}
+
+/// What takes a run of 32 values to whole numbers up to a largest, and back.
+struct RunScale {
+  float d;        ///< value = d * number; NaN if a value is
+  float inverse;  ///< 0 where d is
+};
+
+/// @param x  the lane's value of the run. @pre every lane of the warp calls it
+__device__ inline RunScale scale_of_run(float x, float largest) {
+  const float d = warp_max(fabsf(x)) / largest;
+  // A NaN loses every comparison and rounds to 0. It is an error, so it has to reach the logits.
+  return {__any_sync(0xffffffffu, x != x) ? NAN : d, d > 0 ? 1.0f / d : 0.0f};
+}
+
+/// d = max |x| / 127 over each run of 32, q = x / d rounded to nearest, half to even.
+/// @pre n % 32 == 0
+/// @why A run is a warp, its maximum five shuffles. The scale stays fp32: it is one in 32 values,
+/// and rounding it to fp16 would put an error on all of them.
+__global__ void quantize(std::int8_t* q,  ///< out [T, n]
+                         float* d,        ///< out [T, n/32]
+                         const float* x,  ///< [T, n]
+                         std::uint32_t n) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, at = blockIdx.y * n + i;
+  if (i >= n) return;  // the whole warp
+  const RunScale scale = scale_of_run(x[at], 127.0f);
+  q[at] = static_cast<std::int8_t>(round_half_even_to_int(x[at] * scale.inverse, -127, 127));
+  if (i % 32 == 0) d[at / 32] = scale.d;
+}
+
+inline void launch_quantize(const Step& s, const QuantizedVector& y, const float* x,
+                            std::uint32_t n) {
+  s.launch(quantize, ceil_div(n, kThreads), kThreads, {s.n_tokens * (5ull * n + n / 8)}, y.q, y.d,
+           x, n);
+}
+
+/// Four nibbles, each less 8, as the four signed bytes of a word.
+__device__ inline int unpack_nibbles(const std::uint8_t* qs, int shift) {
+  std::uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int value = ((qs[i] >> shift) & 15) - 8;
+    word |= static_cast<std::uint32_t>(value & 255) << (8 * i);
+  }
+  return static_cast<int>(word);
+}
+
+/// y[t] = W x[t] with both in small integers, one warp a row, a lane a block: each block's dot
+/// product is exact in int32, and is scaled once. A lane reads and unpacks a block of W once, and
+/// meets the activations of each of kTokens tokens with it.
+/// @pre K % 32 == 0
+/// @why kTokens is a constant, so the loop over tokens leaves no branch and no index behind, and the
+/// loads of all tokens are on their way together. One token is a step like any other.
+template <std::uint32_t kTokens>
+__global__ void gemv_q4_0(float* y,                ///< out [kTokens, M]
+                          const BlockQ4_0* W,      ///< [M, K/32] blocks of 18 B, row-major
+                          const std::int8_t* x_q,  ///< [kTokens, K]
+                          const float* x_d,        ///< [kTokens, K/32]
+                          std::uint32_t M, std::uint32_t K) {
+  const std::uint32_t m = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (m >= M) return;  // the whole warp
+  const BlockQ4_0* row = W + std::size_t(m) * (K / 32);
+  float sums[kTokens] = {};
+#pragma unroll 1  // lanes of one block a row and of two go together
+  for (std::uint32_t b = lane; b < K / 32; b += 32) {
+    int w[8];  // as x lies: the low nibbles are the first sixteen
+    for (int i = 0; i < 4; ++i) {
+      w[i] = unpack_nibbles(row[b].qs + 4 * i, 0);
+      w[i + 4] = unpack_nibbles(row[b].qs + 4 * i, 4);
+    }
+    const float d = float_from_half(row[b].d);
+    for (std::uint32_t t = 0; t < kTokens; ++t) {
+      const int* x = reinterpret_cast<const int*>(x_q + t * K + b * 32);
+      int dot = 0;
+      for (int i = 0; i < 8; ++i) dot = __dp4a(w[i], x[i], dot);
+      sums[t] = fmaf(d * x_d[t * (K / 32) + b], static_cast<float>(dot), sums[t]);
+    }
+  }
+  for (std::uint32_t t = 0; t < kTokens; ++t) {
+    const float sum = warp_sum(sums[t]);
+    if (lane == 0) y[t * M + m] = sum;
+  }
+}
+
+/// @pre W is Q4_0
+inline void launch_gemv_q4_0(const Step& s, float* y, const Matrix& W, const QuantizedVector& x) {
+  const std::uint64_t M = W.rows, K = W.cols;
+  const Traffic traffic = {W.bytes() + s.n_tokens * (K + K / 8 + 4 * M)};
+  const auto* blocks = reinterpret_cast<const BlockQ4_0*>(W.data);
+  with_constant<1, 2, 3, 4, 5, 6, 7, 8>(s.n_tokens, [&](auto n) {
+    launch(gemv_q4_0<n>, ceil_div(W.rows, kWarps), kThreads, 0, traffic, s.stream, y, blocks, x.q,
+           x.d, W.rows, W.cols);
+  });
+}
+
+}  // namespace minfer
