@@ -146,11 +146,11 @@ __device__ inline uint4 nibbles(const uint4& q, int shift) {
 /// meets the activations of each of kTokens tokens with it. A nibble n stands for n - 8, and the
 /// 8 is taken off a block at once: the sum of (n - 8) x is that of n x, less 8 times that of x.
 /// @pre K % 32 == 0
-/// @why What a lane reads of a block is three loads of 16 bytes, and the lanes' lie together. In
-/// the file's blocks of 18 bytes it was 16 loads of 2 and 4: an SM takes a load instruction of a
-/// warp each few cycles, however little it brings. kTokens is a constant, so the loop over tokens
-/// leaves no branch and no index behind, and the loads of all tokens are on their way together. One
-/// token is a step like any other.
+/// @why What a lane reads of a block is a load of 16 bytes, and two a token, and the lanes' lie
+/// together. In the file's blocks of 18 bytes it was 16 loads of 2 and 4: an SM takes a load
+/// instruction of a warp each few cycles, however little it brings. kTokens is a constant, so the
+/// loop over tokens leaves no branch and no index behind, and the loads of all tokens are on their
+/// way together. One token is a step like any other.
 template <std::uint32_t kTokens>
 __global__ void gemv_q4_0(float* y,                    ///< out [kTokens, M]
                           const uint4* W_q,            ///< [M, K/32], as MatrixQ4_0 has it
