@@ -115,9 +115,11 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
     committed = dead_end["hashes"] if dead_end else data["hashes"].setdefault(name, {})
     if dead_end and not committed and not update:
         problems.append(f"{name}: no hash is committed for it")
-    for model_name in cases or (committed if dead_end else data["cases"]):
-        case = data["cases"][model_name]
-        model, ids, prompt = model_path(folder, model_name), case["ids"], case["prompt"]
+    deep = {case: data["deep"][case] for case in data["deep"] if name in data["deep"][case]["chapters"]}
+    for model_name in cases or (committed if dead_end else [*data["cases"], *deep]):
+        case = data["cases"].get(model_name) or deep[model_name]
+        model, ids, prompt = model_path(folder, case.get("model", model_name)), case["ids"], case["prompt"]
+        ids = ids * case.get("times", 1)
 
         forced = force(program, model, ids, prompt)
         if update:
@@ -135,13 +137,16 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
                 problems.append(f"{model_name}: position {position}: margin {found_margin}; the reference "
                                 f"has {margin}, tolerance {tolerance}")
 
-        answer = generate(program, model, ids[:prompt], case["generate"])
-        again = force(program, model, ids[:prompt] + answer[:-1], prompt)
-        if answer != [best for best, _ in again.predictions.values()]:
-            problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
-                            f"{[best for best, _ in again.predictions.values()]}")
+        if "generate" in case:
+            answer = generate(program, model, ids[:prompt], case["generate"])
+            again = force(program, model, ids[:prompt] + answer[:-1], prompt)
+            if answer != [best for best, _ in again.predictions.values()]:
+                problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
+                                f"{[best for best, _ in again.predictions.values()]}")
 
         for same in data["same_bits"].get(name, []):
+            if model_name in deep and not same.get("deep"):
+                continue
             found = force(program, model, ids, prompt, **same["environment"]).hash
             wanted = data["hashes"].get(same["as"], {}).get(model_name)
             if found != wanted:
