@@ -187,9 +187,10 @@ def schedules(program: Path, folder: Path, data: dict, every_model: bool) -> lis
     return problems
 
 
-def speculation(program: Path, folder: Path, n_prompts: int) -> list[str]:
+def speculation(program: Path, folder: Path, n_prompts: int, also: list[str]) -> list[str]:
     """Drafts change nothing but the number of steps: with every limit on their number, to the end of contexts and
-    counts of all lengths, and in a conversation. Fails as well where no draft was ever right."""
+    counts of all lengths, and in a conversation; nor do the options in `also`. Fails as well where no draft was ever
+    right."""
     problems = []
     numbers = random.Random(1)
     tokens = steps = 0
@@ -205,13 +206,16 @@ def speculation(program: Path, folder: Path, n_prompts: int) -> list[str]:
         if i % 4:
             words.insert(0, "--ignore-eos")
         plain = run(program, words, SPEC="0")
-        for environment in [{"SPEC": "2", "TCHUNK": str(8 - i % 8)}, {"SPEC": "1"}][: 1 + (i % 8 == 0)]:
+        environments = [{"SPEC": "2", "TCHUNK": str(8 - i % 8)}, dict(word.split("=") for word in also)]
+        if i % 8 == 0:
+            environments.append({"SPEC": "1"})
+        for environment in filter(None, environments):
             done = start(program, words, **environment)
             if (done.stdout, done.returncode) != (plain, 0):
                 problems.append(f"{name}, {environment}, {' '.join(words)}: {done.stdout!r}, exit status "
                                 f"{done.returncode}; without drafts {plain!r}")
             found = re.search(r"decode: (\d+) tokens? .* ([\d.]+) tokens a step", done.stderr)
-            if found and environment["SPEC"] == "2":
+            if found and environment.get("SPEC") == "2":
                 tokens += int(found[1]) - 1
                 steps += round((int(found[1]) - 1) / float(found[2])) if float(found[2]) else 0
     if tokens - steps < n_prompts:
@@ -300,6 +304,7 @@ def main() -> int:
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
     parser.add_argument("--prompts", type=int, default=8, metavar="N")
+    parser.add_argument("--also", nargs="*", default=[], metavar="NAME=VALUE", help="options that change no token")
     parser.add_argument("--every-model", action="store_true")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
@@ -318,7 +323,7 @@ def main() -> int:
         elif options.command == "schedules":
             problems = schedules(program, folder, data, options.every_model)
         elif options.command == "speculation":
-            problems = speculation(program, folder, options.prompts)
+            problems = speculation(program, folder, options.prompts, options.also)
         else:
             problems = refusals(program, folder, data)
     except Skip as reason:
