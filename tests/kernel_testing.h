@@ -84,6 +84,23 @@ class TestStep {
   TrafficSum traffic_;
 };
 
+constexpr std::uint32_t kSteps[] = {1, 3};       ///< tokens
+constexpr std::uint32_t kBatches[] = {1, 3, 8};  ///< tokens, of what takes them all at once
+
+/// Row t of y, [T, n], is what `launch_row(step, row, t)` leaves in a row of its own.
+template <class LaunchRow>
+void require_same_bits_alone(const std::vector<float>& y, std::uint32_t n_tokens,
+                             LaunchRow launch_row) {
+  const std::size_t n = y.size() / n_tokens;
+  for (std::uint32_t t = 0; t < n_tokens; ++t) {
+    const TestStep step(1);
+    DeviceBuffer<float> alone(n);
+    launch_row(step, alone.data(), t);
+    REQUIRE(to_host(step.stream(), alone) ==
+            std::vector<float>(y.begin() + t * n, y.begin() + (t + 1) * n));
+  }
+}
+
 /// Every value within `tolerance` of the largest: what another order of the same sums may do.
 inline void require_close(const std::vector<float>& found, const std::vector<float>& expected,
                           float tolerance) {
@@ -213,6 +230,8 @@ constexpr TensorType kTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorTyp
 struct Shape {
   std::uint32_t rows, cols;
 };
+
+constexpr Shape kShapes[] = {{1, 32}, {5, 96}, {131, 896}, {6, 1536}, {3, 4864}, {2, 8960}};
 
 /// The next multiple of the type's block: rows are whole blocks.
 inline std::uint32_t whole_blocks(TensorType type, std::uint32_t n) {

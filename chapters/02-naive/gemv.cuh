@@ -9,7 +9,7 @@
 #include <minfer/gguf/quant.h>
 
 #include "cuda/reduce.h"
-#include "layout.h"
+#include "cuda/step.h"
 
 namespace minfer {
 

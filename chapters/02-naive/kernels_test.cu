@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Every kernel against the oracle's function of the same name, on shapes of the real models and on
-// shapes that fill no tile, for one token and for several; and what its launch says that it moves
-// against the arrays that it has. [exhaustive]: on a full grid of shapes.
-#include <algorithm>
+// The other kernels against the oracle's functions of the same names, on shapes of the real models
+// and on shapes that fill no tile, for one token and for several; and what a launch says that it
+// moves against the arrays that it has. [exhaustive]: on a full grid of shapes.
 #include <cmath>
-#include <numeric>
 #include <vector>
-
-#include <minfer/rope.h>
 
 #include "kernel_testing.h"
 #include "kernels.cuh"
@@ -16,40 +12,6 @@
 
 namespace minfer {
 namespace {
-
-constexpr std::uint32_t kSteps[] = {1, 3};  ///< tokens
-
-void check_embed(TensorType type, std::uint32_t n, Random& random) {
-  const std::uint32_t d_model = whole_blocks(type, n);
-  const TestMatrix table(type, 5, d_model, random);
-  for (const std::vector<Token>& ids : {std::vector<Token>{3}, std::vector<Token>{4, 0, 4}}) {
-    INFO(type_name(type) << ", d_model " << d_model << ", tokens " << ids.size());
-    const TestStep step(ids.size(), 2, ids);
-    DeviceBuffer<float> x(ids.size() * d_model);
-    launch_embed(step, x.data(), table.device);
-    std::vector<float> expected(x.size());
-    oracle::embed(table.host, ids, expected.data());
-    REQUIRE(to_host(step.stream(), x) == expected);
-    REQUIRE(step.moved() == ids.size() * table.bytes.size() / 5 + x.bytes());
-  }
-}
-
-TEST_CASE("embed has the bits of the host's dequantization") {
-  Random random(1);
-  for (const TensorType type : kTypes) {
-    for (const std::uint32_t n : {32u, 896u, 1568u}) check_embed(type, n, random);
-  }
-}
-
-TEST_CASE("embed: every width", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (const TensorType type : kTypes) {
-      for (const std::uint32_t n : all_widths(block_shape(type).elements)) {
-        check_embed(type, n, random);
-      }
-    }
-  });
-}
 
 void check_rmsnorm(std::uint32_t n, Random& random) {
   for (const std::uint32_t n_tokens : kSteps) {
@@ -74,41 +36,6 @@ TEST_CASE("rmsnorm") {
 TEST_CASE("rmsnorm: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
     for (const std::uint32_t n : all_widths(1)) check_rmsnorm(n, random);
-  });
-}
-
-void check_gemv(TensorType type, Shape shape, Random& random) {
-  ThreadPool pool(1);
-  const std::uint32_t cols = whole_blocks(type, shape.cols);
-  const TestMatrix w(type, shape.rows, cols, random);
-  for (const std::uint32_t n_tokens : kSteps) {
-    INFO(type_name(type) << " " << shape.rows << " x " << cols << ", tokens " << n_tokens);
-    const TestStep step(n_tokens);
-    const std::vector<float> x = random.values(n_tokens * cols);
-    const auto device_x = to_device(x);
-    DeviceBuffer<float> y(n_tokens * shape.rows);
-    launch_gemv(step, y.data(), w.device, device_x.data());
-    std::vector<float> expected(y.size());
-    oracle::gemv(w.host, nullptr, x.data(), n_tokens, expected.data(), pool);
-    require_sums_close(to_host(step.stream(), y), expected, magnitudes(w.host, x), 5e-7);
-    REQUIRE(step.moved() == w.bytes.size() + device_x.bytes() + y.bytes());
-  }
-}
-
-constexpr Shape kShapes[] = {{1, 32}, {5, 96}, {131, 896}, {6, 1536}, {3, 4864}, {2, 8960}};
-
-TEST_CASE("gemv") {
-  Random random(3);
-  for (const TensorType type : kTypes) {
-    for (const Shape shape : kShapes) check_gemv(type, shape, random);
-  }
-}
-
-TEST_CASE("gemv: every shape", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (const TensorType type : kTypes) {
-      for (const Shape shape : all_shapes()) check_gemv(type, shape, random);
-    }
   });
 }
 
@@ -149,140 +76,6 @@ TEST_CASE("add and swiglu have the oracle's bits") {
 TEST_CASE("add and swiglu: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
     for (const std::uint32_t n : all_widths(1)) check_add_and_swiglu(n, random);
-  });
-}
-
-/// 73 positions of context.
-void check_rope(std::uint32_t head_dim, std::uint32_t n_heads, std::uint32_t position,
-                Random& random) {
-  const RopeTable table(head_dim, 1e6, 73);
-  const auto cosines = to_device(table.cos_table()), sines = to_device(table.sin_table());
-  for (const std::uint32_t n_tokens : kSteps) {
-    INFO("head_dim " << head_dim << ", heads " << n_heads << ", position " << position
-                     << ", tokens " << n_tokens);
-    const TestStep step(n_tokens, position);
-    std::vector<float> expected = random.values(n_tokens * n_heads * head_dim);
-    auto x = to_device(expected);
-    launch_rope(step, x.data(), cosines.data(), sines.data(), n_heads, head_dim);
-    oracle::rope(expected.data(), table, position, n_tokens, n_heads);
-    REQUIRE(to_host(step.stream(), x) == expected);
-    REQUIRE(step.moved() == 2 * x.bytes() + n_tokens * 4 * head_dim);
-  }
-}
-
-TEST_CASE("rope has the oracle's bits") {
-  Random random(5);
-  for (const std::uint32_t head_dim : {32u, 64u, 128u}) {
-    for (const std::uint32_t n_heads : {1u, 2u, 14u}) {
-      for (const std::uint32_t position : {0u, 1u, 69u}) {
-        check_rope(head_dim, n_heads, position, random);
-      }
-    }
-  }
-}
-
-TEST_CASE("rope: every width of a head and every position", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (std::uint32_t head_dim = 2; head_dim <= 128; head_dim += 2) {
-      for (const std::uint32_t n_heads : {1u, 2u, 12u, 14u, 16u}) {
-        check_rope(head_dim, n_heads, random.bits() % 70, random);
-      }
-    }
-    for (std::uint32_t position = 0; position < 70; ++position) {
-      for (const std::uint32_t head_dim : {64u, 128u}) check_rope(head_dim, 3, position, random);
-    }
-  });
-}
-
-void check_append_kv(std::uint32_t d_kv, std::uint32_t position, Random& random) {
-  constexpr std::uint32_t kContext = 6;
-  for (const std::uint32_t n_tokens : kSteps) {
-    INFO("d_kv " << d_kv << ", position " << position << ", tokens " << n_tokens);
-    const TestStep step(n_tokens, position);
-    std::vector<float> k_expected = random.values(kContext * d_kv);
-    std::vector<float> v_expected = random.values(kContext * d_kv);
-    auto k_cache = to_device(k_expected), v_cache = to_device(v_expected);
-    const std::vector<float> k = random.values(n_tokens * d_kv);
-    const std::vector<float> v = random.values(n_tokens * d_kv);
-    const auto device_k = to_device(k), device_v = to_device(v);
-    launch_append_kv(step, {k_cache.data(), v_cache.data(), d_kv}, device_k.data(),
-                     device_v.data());
-    std::copy(k.begin(), k.end(), k_expected.begin() + position * d_kv);
-    std::copy(v.begin(), v.end(), v_expected.begin() + position * d_kv);
-    REQUIRE(to_host(step.stream(), k_cache) == k_expected);
-    REQUIRE(to_host(step.stream(), v_cache) == v_expected);
-    REQUIRE(step.moved() == 2 * (device_k.bytes() + device_v.bytes()));
-  }
-}
-
-TEST_CASE("append_kv writes its positions and no other") {
-  Random random(6);
-  for (const std::uint32_t d_kv : {32u, 128u, 256u}) check_append_kv(d_kv, 1, random);
-}
-
-TEST_CASE("append_kv: every width", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (std::uint32_t d_kv = 1; d_kv <= 513; ++d_kv) {
-      for (const std::uint32_t position : {0u, 1u, 2u}) check_append_kv(d_kv, position, random);
-    }
-  });
-}
-
-/// One context, and every position of a list in it where a step fits.
-void check_attention(const AttentionShape& shape, std::uint32_t context,
-                     const std::vector<std::uint32_t>& positions, Random& random) {
-  ThreadPool pool(1);
-  const std::uint32_t d_q = shape.d_q(), d_kv = shape.d_kv();
-  const std::vector<float> k = random.values(context * d_kv), v = random.values(context * d_kv);
-  const auto k_cache = to_device(k), v_cache = to_device(v);
-  for (const std::uint32_t n_tokens : kSteps) {
-    std::vector<float> q = random.values(n_tokens * d_q);
-    for (float& value : q) value *= 4;  // so that some positions weigh much more than others
-    const auto device_q = to_device(q);
-    DeviceBuffer<float> scores(n_tokens * shape.n_heads * context), y(n_tokens * d_q);
-    for (const std::uint32_t position : positions) {
-      if (position + n_tokens > context) continue;
-      INFO(shape.n_heads << "/" << shape.n_kv_heads << " heads of " << shape.head_dim
-                         << ", position " << position << ", tokens " << n_tokens);
-      const TestStep step(n_tokens, position);
-      launch_attention(step, y.data(), scores.data(), device_q.data(),
-                       {k_cache.data(), v_cache.data(), d_kv}, shape, context);
-      std::vector<float> expected(y.size());
-      oracle::attention(shape, q.data(), k.data(), v.data(), position, n_tokens, expected.data(),
-                        pool);
-      require_close(to_host(step.stream(), y), expected, 1e-5f);
-      const std::uint64_t n = position + n_tokens;
-      REQUIRE(step.moved_at(n) ==
-              4 * (2 * y.size() + 2 * n * d_kv + 4 * n * n_tokens * shape.n_heads));
-    }
-  }
-}
-
-TEST_CASE("attention") {
-  Random random(7);
-  const AttentionShape shapes[] = {{14, 2, 64},   // 0.5B: groups of 7
-                                   {12, 2, 128},  // 1.5B: 6
-                                   {16, 2, 128},  // 3B: 8
-                                   {3, 3, 32},
-                                   {5, 1, 64}};
-  for (const AttentionShape& shape : shapes) {
-    check_attention(shape, 1001, {0, 1, 2, 31, 33, 127, 128, 129, 300, 998, 1000}, random);
-  }
-}
-
-TEST_CASE("attention: every group and every position", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (const std::uint32_t head_dim : {32u, 64u, 128u}) {
-      for (std::uint32_t group = 1; group <= 8; ++group) {
-        for (const std::uint32_t n_kv_heads : {1u, 2u}) {
-          check_attention({group * n_kv_heads, n_kv_heads, head_dim}, 700, {0, 5, 130, 697, 699},
-                          random);
-        }
-      }
-      std::vector<std::uint32_t> positions(301);
-      std::iota(positions.begin(), positions.end(), 0);
-      check_attention({7, 1, head_dim}, 301, positions, random);
-    }
   });
 }
 

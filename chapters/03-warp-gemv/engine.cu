@@ -5,9 +5,11 @@
 
 #include <minfer/rope.h>
 
+#include "attention.cuh"
 #include "cuda/device.h"
 #include "cuda/step_cost.h"
 #include "cuda/stream.h"
+#include "gemv.cuh"
 #include "kernels.cuh"
 #include "memory.h"
 

@@ -11,7 +11,9 @@
 
 #include <minfer/gguf/quant.h>
 
+#include "attention.cuh"
 #include "cuda/bench.h"
+#include "gemv.cuh"
 #include "kernels.cuh"
 
 namespace minfer {

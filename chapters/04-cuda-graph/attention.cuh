@@ -5,7 +5,8 @@
 
 #include <minfer/math.h>
 
-#include "layout.h"
+#include "cache.h"
+#include "cuda/step.h"
 
 namespace minfer {
 

@@ -5,10 +5,13 @@
 
 #include <vector>
 
+#include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 #include <minfer/rope.h>
 
-#include "layout.h"
+#include "cache.h"
+#include "cuda/arena.h"
+#include "cuda/step.h"
 
 namespace minfer {
 

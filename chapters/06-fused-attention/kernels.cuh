@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// The forward pass as kernels, one an operation, named as the oracle's functions are. Below each
-// kernel stands its launch, with the bytes that it has to move at least: the benchmark makes GB/s
-// of them. T is the tokens of the step, and numbers are f32 where no type is given.
+// RMSNorm, sums, SwiGLU and argmax. Below each kernel stands its launch, with the bytes that it has
+// to move at least: the benchmark makes GB/s of them. T is the tokens of the step, and numbers are
+// f32 where no type is given. Kernels are named as the oracle's functions are.
 #pragma once
 
+#include <minfer/engine.h>
 #include <minfer/math.h>
 
-#include "attention.cuh"
 #include "cuda/reduce.h"
-#include "gemv.cuh"
+#include "cuda/step.h"
 
 namespace minfer {
 

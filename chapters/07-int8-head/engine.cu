@@ -7,10 +7,13 @@
 
 #include <minfer/rope.h>
 
+#include "attention.cuh"
 #include "cuda/device.h"
 #include "cuda/graph.h"
 #include "cuda/step_cost.h"
 #include "cuda/stream.h"
+#include "gemv.cuh"
+#include "head.cuh"
 #include "kernels.cuh"
 #include "memory.h"
 

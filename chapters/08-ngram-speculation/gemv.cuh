@@ -9,6 +9,7 @@
 #include <minfer/gguf/quant.h>
 
 #include "cuda/reduce.h"
+#include "cuda/step.h"
 #include "layout.h"
 
 namespace minfer {

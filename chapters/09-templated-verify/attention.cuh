@@ -5,9 +5,10 @@
 
 #include <minfer/math.h>
 
+#include "cache.h"
 #include "cuda/float4.h"
 #include "cuda/reduce.h"
-#include "layout.h"
+#include "cuda/step.h"
 
 namespace minfer {
 

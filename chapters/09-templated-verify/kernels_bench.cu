@@ -11,7 +11,10 @@
 
 #include <minfer/gguf/quant.h>
 
+#include "attention.cuh"
 #include "cuda/bench.h"
+#include "gemv.cuh"
+#include "head.cuh"
 #include "kernels.cuh"
 
 namespace minfer {

@@ -8,8 +8,10 @@
 #include <functional>
 #include <vector>
 
+#include <minfer/engine.h>
 #include <minfer/threads.h>
 
+#include "cuda/arena.h"
 #include "gemv.cuh"
 
 namespace minfer {

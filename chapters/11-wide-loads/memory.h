@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <vector>
 
+#include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 #include <minfer/rope.h>
 
+#include "cache.h"
+#include "cuda/arena.h"
+#include "cuda/step.h"
 #include "head.cuh"
-#include "layout.h"
 
 namespace minfer {
 

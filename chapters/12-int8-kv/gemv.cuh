@@ -10,7 +10,9 @@
 #include <minfer/gguf/model.h>
 #include <minfer/gguf/quant.h>
 
+#include "cuda/arena.h"
 #include "cuda/reduce.h"
+#include "cuda/step.h"
 #include "layout.h"
 
 namespace minfer {

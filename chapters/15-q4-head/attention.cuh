@@ -6,11 +6,13 @@
 #include <functional>
 #include <vector>
 
+#include <minfer/engine.h>
 #include <minfer/math.h>
 
+#include "cache.h"
 #include "cuda/float4.h"
 #include "cuda/reduce.h"
-#include "layout.h"
+#include "cuda/step.h"
 
 namespace minfer {
 

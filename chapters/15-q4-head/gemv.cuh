@@ -12,7 +12,9 @@
 #include <minfer/gguf/quant.h>
 #include <minfer/threads.h>
 
+#include "cuda/arena.h"
 #include "cuda/reduce.h"
+#include "cuda/step.h"
 #include "layout.h"
 
 namespace minfer {

@@ -19,6 +19,8 @@ constexpr std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
 }
 
+inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel says otherwise
+inline constexpr std::uint32_t kWarps = kThreads / 32;
 inline constexpr std::uint32_t kMaxTokens = 8;  ///< that a step carries
 
 /// What a step consumes: token t of it stands at position + t.

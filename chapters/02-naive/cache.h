@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What kernels read and write, as it lies in device memory.
+// The KV cache, as it lies in device memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,15 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <minfer/engine.h>
 #include <minfer/gguf/model.h>
 
 #include "cuda/arena.h"
-#include "cuda/step.h"
 
 namespace minfer {
-
-inline constexpr std::uint32_t kThreads = 128;  ///< a block, unless a kernel says otherwise
 
 /// K and V of one layer, position by position.
 struct KvLayer {
