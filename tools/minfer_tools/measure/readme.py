@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The tables of the README files, from the records and the specification's reported figures, and nothing
-else: the same inputs give the same bytes."""
+"""The tables of the README files, from the records and the specification's reported figures, and their code, from the sources,
+and nothing else: the same inputs give the same bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import listings
 from ..errors import Failure
 from . import records, tables
 from .breakdown import IDLE, STEP, Breakdown
@@ -325,7 +326,7 @@ def changes(root: Path = ROOT) -> list[tuple[Path, str]]:
     found = []
     for path, chapter in readmes(root):
         old = path.read_text(encoding="utf-8")
-        new = render(old, chapter, sources, str(path.relative_to(root)))
+        new = listings.render(render(old, chapter, sources, str(path.relative_to(root))), path.parent, root)
         if new != old:
             found.append((path, new))
     return found
