@@ -91,14 +91,14 @@ class Page:
 
     def render(self) -> str:
         sections = self._sections()
-        parts = [self._head(), *sections.pop(0).blocks, self._contents([s.title for s in sections])]
+        parts = [self._head(), *sections.pop(0).blocks]
         parts += [*map(self._section, sections), self._api()]
         return "\n\n".join(part for part in parts if part.strip()) + "\n"
 
     def _sections(self) -> list[Section]:
-        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n", self.text)
+        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n" if m[1] != "turn" else "", self.text)
         text = PICTURE.sub(r"```{drawing} \1\n```", listings.MARKED.sub(r"@@code \2@@", text))
-        text = LINK.sub(self._link, COMMENT.sub("", text))
+        text = linked(COMMENT.sub("", text), self.chapter.path)
         return sections_of(text.partition("# ")[2].partition("\n")[2])
 
     def dead_ends(self) -> str:
@@ -110,17 +110,10 @@ class Page:
         return "\n\n".join([heading, *section.blocks])
 
     def _head(self) -> str:
+        diff = "" if self.before is None else f" · [the diff]({self.diff_page})"
         return (f"---\nmyst:\n  html_meta:\n    description: \"minfer, chapter {self.chapter.number:02d}: {self.title}\"\n"
-                f"hide-toc: true\n---\n\n(chapter-{self.chapter.number:02d})=\n"
-                f"# {self.title}\n\n"
-                f"```{{container}} eyebrow\nChapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`\n```")
-
-    def _contents(self, titles: list[str]) -> str:
-        """The page's sections, in a line: the place of the usual column is the code's here."""
-        shown = [f"- [{title}](#{anchor(title)})" for title in [*titles, "Reference"]]
-        if self.before is not None:
-            shown.append(f"- [The diff]({self.diff_page})")
-        return ":::{container} chapter-nav\n" + "\n".join(shown) + "\n:::"
+                f"---\n\n(chapter-{self.chapter.number:02d})=\n# {self.title}\n\n"
+                f"```{{container}} eyebrow chapter\nChapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`{diff}\n```")
 
     def _section(self, section: Section) -> str:
         title = section.title
@@ -192,19 +185,17 @@ class Page:
         return (f"## Reference\n\n[Every kernel and class of this chapter](/chapters/{self.chapter.name}/api.md), "
                 f"from the comments in its sources.{diff}\n\nThe sources whole: {links}.")
 
-    # --- Links -----------------------------------------------------------------------------------------------
 
-    def _link(self, match: re.Match) -> str:
-        text, target = match.groups()
+def linked(text: str, folder: Path) -> str:
+    """A text of the checkout with its links as the site has them."""
+    def link(match: re.Match) -> str:
+        shown, target = match.groups()
         if re.match(r"[a-z]+:|#|/", target):
             return match[0]
-        path = (self.chapter.path / target.partition("#")[0]).resolve()
-        return f"[{text}]({site_target(path)})" if path.is_relative_to(ROOT) else text
+        path = (folder / target.partition("#")[0]).resolve()
+        return f"[{shown}]({site_target(path)})" if path.is_relative_to(ROOT) else shown
 
-
-def anchor(title: str) -> str:
-    """The heading's anchor, as MyST makes it."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+    return LINK.sub(link, text)
 
 
 def title_of(chapter: Chapter) -> str:
@@ -224,6 +215,8 @@ def site_target(path: Path) -> str:
     chapter = next((c for c in places.chapters() if path in (c.path, c.path / "README.md")), None)
     if chapter:
         return f"/chapters/{chapter.name}.md"
+    if path.is_relative_to(places.PAGES):
+        return f"/{path.relative_to(places.PAGES)}"
     if has_source_page(path):
         return f"/source/{relative}.md"
     if relative.parts[:1] in (("common",), ("oracle",)):

@@ -61,6 +61,6 @@ class Listing(SphinxDirective):
         caption += link_to_source(file, path.name if is_own else file, self.env.docname)
         caption += nodes.inline("", f" lines {code.first} to {code.last}", classes=["lines"])
         box = nodes.container("", caption, block, literal_block=True, classes=["literal-block-wrapper", "listing"])
-        for note in code.notes():
-            box += nodes.container("", *self.parse_text_to_nodes(note), classes=["note"])
+        if code.notes():
+            box += nodes.container("", *self.parse_text_to_nodes(" ".join(code.notes())), classes=["note"])
         return [box]

@@ -75,7 +75,7 @@ def _definitions(lines: list[str], name: str) -> Iterator[tuple[int, int]]:
     named = re.compile(rf"(?<![\w:]){re.escape(name)}\s*\(|\b(?:struct|class|union|enum)\s+(?:class\s+)?{re.escape(name)}\b")
     outer, _, inner = name.rpartition("::")
     for first, last in _declarations(lines):
-        head, brace, _ = "\n".join(lines[first:last + 1]).partition("{")
+        head, brace, _ = re.sub(r"template\s*<[^{;]*?>\s*\n", "", "\n".join(lines[first:last + 1])).partition("{")
         if brace and named.search(head):
             yield first, last
     for first, last in _definitions(lines, outer) if outer else ():
