@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the tables of the README files from chapters/*/results/*.json and tools/reported.json, and their code from the sources.
+"""Writes the tables of the README files from chapters/*/results/*.json and tools/reported.json, their code from the sources.
 
-A table stands between <!-- table: NAME --> and <!-- /table -->, code between <!-- code: FILE#NAME --> and <!-- /code -->; nobody
-writes there by hand.
+A table stands between <!-- table: NAME --> and <!-- /table -->, code between <!-- code: FILE#NAME --> and <!-- /code -->;
+nobody writes there by hand.
 
 examples:
   tools/render_tables.py

@@ -96,7 +96,10 @@ class Page:
         return "\n\n".join(part for part in parts if part.strip()) + "\n"
 
     def _sections(self) -> list[Section]:
-        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n" if m[1] != "turn" else "", self.text)
+        def table(match: re.Match) -> str:  # the links at its foot are the theme's here
+            return f"```{{results}} {match[1]}\n:chapter: {self.chapter.name}\n```\n" if match[1] != "turn" else ""
+
+        text = TABLE.sub(table, self.text)
         text = PICTURE.sub(r"```{drawing} \1\n```", listings.MARKED.sub(r"@@code \2@@", text))
         text = linked(COMMENT.sub("", text), self.chapter.path)
         return sections_of(text.partition("# ")[2].partition("\n")[2])
@@ -113,7 +116,8 @@ class Page:
         diff = "" if self.before is None else f" · [the diff]({self.diff_page})"
         return (f"---\nmyst:\n  html_meta:\n    description: \"minfer, chapter {self.chapter.number:02d}: {self.title}\"\n"
                 f"---\n\n(chapter-{self.chapter.number:02d})=\n# {self.title}\n\n"
-                f"```{{container}} eyebrow chapter\nChapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`{diff}\n```")
+                f"```{{container}} eyebrow chapter\n"
+                f"Chapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`{diff}\n```")
 
     def _section(self, section: Section) -> str:
         title = section.title

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures where people would rather look than read, each for a light page and a dark one: {drawing} NAME, and docs/figures."""
+"""Pictures where people would rather look than read, for light pages and dark ones: {drawing} NAME, and docs/figures."""
 
 from __future__ import annotations
 

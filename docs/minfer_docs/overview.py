@@ -35,8 +35,9 @@ def entry(chapter: Chapter, data: readme.Sources) -> str:
     speed = speed_of(chapter, data)
     foot = f"```{{container}} speed\n{speed}\n```\n" if speed else ""
     title = f"[{chapter_page.title_of(chapter)}](/chapters/{chapter.name}.md)"
+    idea = readme.idea_of((chapter.path / "README.md").read_text(encoding="utf-8"))
     return (f"::::{{container}} entry\n```{{container}} number\n{chapter.number:02d}\n```\n"
-            f":::{{container}} about\n{title}\n\n{readme.idea_of((chapter.path / 'README.md').read_text(encoding='utf-8'))}\n:::\n{foot}::::\n")
+            f":::{{container}} about\n{title}\n\n{idea}\n:::\n{foot}::::\n")
 
 
 class ChapterList(FromRecords):

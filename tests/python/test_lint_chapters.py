@@ -292,7 +292,8 @@ def listing(toy):
     ("`twice` is easy.\n<!-- code: twice.h#twice -->", "`thrice` is.\n<!-- code: twice.h#thrice -->",
      "chapters/03-warp/twice.h: found 0 definitions of thrice, expected one"),
     ("<!-- /code -->\n", "", "<!-- code --> alone; expected a pair, as of a table"),
-    ("<!-- /code -->\n", "<!-- /code -->\n```cuda\nint twice;\n```\n", "code written by hand; expected <!-- code: FILE#NAME -->"),
+    ("<!-- /code -->\n", "<!-- /code -->\n```cuda\nint twice;\n```\n",
+     "code written by hand; expected <!-- code: FILE#NAME -->"),
 ])
 def test_listings(listing, old, new, message):
     listing.replace("03-warp/README.md", old, new)

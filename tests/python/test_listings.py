@@ -69,13 +69,15 @@ def test_a_kernel_is_found_whole_and_its_comment_has_no_tags(source):
 def test_what_it_requires_and_how_it_is_launched_is_its_caption(source):
     assert listings.find(source, "scale", "scale.cuh").notes() == [
         "Requires a > 0; n % 32 == 0.",
-        "Launched with `ceil_div(n, 128)` blocks of `128` threads for each token, to move `8 * n` bytes, and `4` for each position."]
+        "Launched with `ceil_div(n, 128)` blocks of `128` threads for each token, to move `8 * n` bytes, and `4` for each "
+        "position."]
     assert listings.find(source, "launch_scale", "scale.cuh").notes() == []
 
 
 def test_classes_and_their_members(source):
-    assert listings.find(source, "Pair", "scale.cuh").text.splitlines()[:3] == ["// A pair.", "struct Pair {", "  int first;  // of two"]
-    assert listings.find(source, "Pair::larger", "scale.cuh").text == "// Returns the larger\nint larger() const { return first; }"
+    whole, member = (listings.find(source, name, "scale.cuh").text for name in ("Pair", "Pair::larger"))
+    assert whole.splitlines()[:3] == ["// A pair.", "struct Pair {", "  int first;  // of two"]
+    assert member == "// Returns the larger\nint larger() const { return first; }"
 
 
 @pytest.mark.parametrize("name", ["later", "nothing", "Pair::nothing", "T"])
@@ -92,7 +94,8 @@ def test_two_definitions_are_one_too_many(source):
 
 def test_two_names_are_a_diff(tmp_path):
     for name, factor in (("a.h", 2), ("b.h", 3)):
-        (tmp_path / name).write_text(f"/// Comment {name}.\nint times(int x) {{\n  return {factor} * x;\n}}\n", encoding="utf-8")
+        text = f"/// Comment {name}.\nint times(int x) {{\n  return {factor} * x;\n}}\n"
+        (tmp_path / name).write_text(text, encoding="utf-8")
     text = listings.render("<!-- code: a.h#times b.h#times -->\n<!-- /code -->\n", tmp_path, tmp_path)
     assert text.splitlines()[1:-1] == ["```diff", " int times(int x) {", "-  return 2 * x;", "+  return 3 * x;", " }", "```"]
 
