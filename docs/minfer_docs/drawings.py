@@ -257,7 +257,7 @@ def lanes_head(theme: Theme) -> str:
 
 
 def warp_load(theme: Theme, title: str, below: str, runs: int, cells: int) -> str:
-    """All 32 runs of 32 that a warp reads, small: one load reads so many cells of so many runs, and their sectors come along."""
+    """All 32 runs of 32 that a warp reads, small: a load reads so many cells of so many runs; their sectors come along."""
     c = Canvas(360, 400, theme)
     c.text(2, 18, title, 15, "start", bold=True)
     size, x0, y0 = 10.6, 2, 34

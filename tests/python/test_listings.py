@@ -68,7 +68,7 @@ def test_a_kernel_is_found_whole_and_its_comment_has_no_tags(source):
 
 def test_what_it_requires_and_how_it_is_launched_is_its_caption(source):
     assert listings.find(source, "scale", "scale.cuh").notes() == [
-        "Requires a > 0; n % 32 == 0.",
+        "Requires: a > 0; n % 32 == 0.",
         "Launched with `ceil_div(n, 128)` blocks of `128` threads for each token, to move `8 * n` bytes, and `4` for each "
         "position."]
     assert listings.find(source, "launch_scale", "scale.cuh").notes() == []

@@ -51,7 +51,7 @@ class Code:
 
     def notes(self) -> list[str]:
         """What stands with it: what it requires, how it is launched."""
-        return [note for note in (f"Requires {self.requires}." if self.requires else "", self.launch) if note]
+        return [note for note in (f"Requires: {self.requires}." if self.requires else "", self.launch) if note]
 
 
 # --- Finding -------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def _table_markers(chapter: LintedChapter) -> Iterator[Finding]:
 
 @rule("listings")
 def code_beside_text(project: Project) -> Iterator[Finding]:
-    """A README lists what its paragraph names: a definition, of a file of the chapter or of one that the paragraph names too."""
+    """A README lists what its paragraph names: a definition of the chapter's file, or of one that the paragraph names too."""
     for chapter in project.chapters:
         for line, found in listings.problems(chapter.readme, chapter.chapter.path, project.root):
             yield Finding(chapter.readme_path, line, "listings", found)
