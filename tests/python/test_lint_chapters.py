@@ -300,10 +300,11 @@ def test_listings(listing, old, new, message):
     assert listing.only("listings").endswith(f": listings: {message}")
 
 
-def test_a_launch_is_no_listing(listing):
-    listing.append("03-warp/twice.h", "namespace minfer {\ninline void launch_twice() {\n}\n}  // namespace minfer\n")
-    listing.append("03-warp/README.md", "\nAnd `launch_twice`.\n<!-- code: twice.h#launch_twice -->\n<!-- /code -->\n")
-    assert "expected the kernel, whose launch is in its caption" in listing.only("listings")
+def test_a_listing_that_stands_alone_is_of_the_chapter(listing):
+    listing.append("03-warp/README.md", "\n## More\n\n<!-- code: twice.h#twice -->\n<!-- /code -->\n")
+    assert listing.findings() == []
+    listing.append("03-warp/README.md", "\n## More\n\n<!-- code: common/cuda/twice.h#twice -->\n<!-- /code -->\n")
+    assert "expected a file of the chapter" in listing.only("listings")
 
 
 def test_a_paragraph_that_names_another_file_may_have_its_code(listing):

@@ -124,22 +124,28 @@ def _tidy(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _launch(source: Source, name: str) -> str:
-    """What stands right below a kernel: s.launch(kernel, blocks, threads, {bytes}, ...)."""
+    """What stands right below a kernel: s.launch(kernel, blocks, threads, {bytes}, ...), or launch() with a grid of its own."""
     for first, last in _declarations(source.code_lines):
         text = " ".join(" ".join(source.code_lines[first:last + 1]).split())
-        call = re.search(rf"\bs\.launch\({re.escape(name)}\b", text)
+        call = re.search(rf"\b(s\.)?launch\({re.escape(name)}\b", text)
         if call:
-            blocks, threads, traffic = _arguments(text[call.end():])[1:4]
-            declared = re.search(rf"\b{re.escape(traffic)} = (\{{.*?\}});", text)
-            step, *position = map(_plain, _arguments((declared[1] if declared else traffic)[1:-1] + ")"))
+            arguments = _arguments(text[call.end():])
+            traffic = arguments[3 if call[1] else 4]
+            blocks, threads, traffic = (_declared(text, argument) for argument in (*arguments[1:3], traffic))
+            each = " for each token" if call[1] else ""
+            if not traffic.startswith("{"):
+                return f"Launched with `{blocks}` blocks of `{threads}` threads{each}."
+            step, *position = _arguments(traffic[1:-1] + ")")
             moved = f"`{step}` bytes" + (f", and `{position[0]}` for each position" if position else "")
-            return f"Launched with `{_plain(blocks)}` blocks of `{_plain(threads)}` threads for each token, to move {moved}."
+            return f"Launched with `{blocks}` blocks of `{threads}` threads{each}, to move {moved}."
     return ""
 
 
-def _plain(code: str) -> str:
-    """Without the types of its numbers."""
-    return re.sub(r"(\d)ull\b", r"\1", re.sub(r"std::uint64_t\{([^}]*)\}", r"\1", code))
+def _declared(text: str, code: str) -> str:
+    """An argument, or what it was declared as, without the types of its numbers."""
+    declared = re.search(rf"\b{re.escape(code)} = ([^;]*);", text) if code.isidentifier() else None
+    code = re.sub(r"std::uint64_t\{([^}]*)\}", r"\1", declared[1] if declared else code)
+    return re.sub(r"(\d)ull\b", r"\1", re.sub(r"^dim3\((?:static_cast<\w+>)?\(?(.*?)\)*$", r"\1", code))
 
 
 def _arguments(text: str) -> list[str]:
@@ -205,21 +211,19 @@ def problems(text: str, folder: Path, root: Path) -> Iterator[tuple[int, str]]:
 
     since, prose = 0, ""
     for match in MARKED.finditer(text):
-        above = re.split(r"^#.*\n", text[since:match.start()], flags=re.MULTILINE)[-1]
-        if above.strip():  # else it is the paragraph's second listing
+        *before, above = re.split(r"^#.*\n", text[since:match.start()], flags=re.MULTILINE)
+        if before or above.strip():  # else it is the paragraph's second listing
             # Right below a paragraph it is that paragraph's; after a blank line, of all since the last listing or heading.
             prose = above if above.endswith("\n\n") else above.rstrip().rpartition("\n\n")[2]
         since = match.end()
         for target in match[2].split():
             file, _, name = target.partition("#")
             path, shown = place(root, folder, file)
-            short = name.rpartition("::")[2]
+            short = name.rpartition("::")[2] if prose.strip() else ""  # else nothing stands beside it
             if not path.is_relative_to(folder) and f"`{shown}`" not in prose and f"`{path.name}`" not in prose:
                 yield line_of(match.start()), f"lists {target}; expected a file of the chapter, or one that the paragraph names"
-            elif not re.search(rf"`(?:\w+::)*{re.escape(short)}(?:\(\))?`", prose):
+            elif short and not re.search(rf"`(?:\w+::)*{re.escape(short)}(?:\(\))?`", prose):
                 yield line_of(match.start()), f"lists {target}; expected a paragraph that names `{short}`"
-            elif short.startswith("launch_"):
-                yield line_of(match.start()), f"lists {target}; expected the kernel, whose launch is in its caption"
             else:
                 try:
                     load(root, folder, target)
