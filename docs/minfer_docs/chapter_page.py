@@ -147,6 +147,8 @@ class Page:
         if not targets:
             return prose
         code = "\n\n".join(map(self._listing, targets))
+        if not prose:
+            return code
         return (f"::::{{container}} annotated\n:::{{container}} prose\n{prose}\n:::\n"
                 f":::{{container}} code\n{code}\n:::\n::::")
 
