@@ -124,7 +124,7 @@ class Page:
         lines = [f"## {title}"] if title else []
         if any("@@code " in block for block in section.blocks):
             lines += [self._annotated(block) for block in gathered(section.blocks)]
-        elif title.lower().startswith("reproduce"):
+        elif title.lower().startswith(("reproduce", "try it")):
             lines.append(":::{container} reproduce\n" + "\n\n".join(section.blocks) + "\n:::")
         elif title.lower().startswith("exercise"):
             lines.append(":::{container} exercises\n" + "\n\n".join(section.blocks) + "\n:::")
