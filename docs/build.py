@@ -30,7 +30,7 @@ def sphinx(out: Path, source: Path, builder: str, jobs: str) -> int:
 
 def build(out: Path, arguments: argparse.Namespace) -> int:
     """Writes the pages and runs Sphinx over them; the exit status."""
-    from minfer_docs import assemble, doxygen, fonts  # here, since --help is to work without Sphinx
+    from minfer_docs import assemble, doxygen, drawings, fonts  # here, since --help is to work without Sphinx
     os.environ["MINFER_DOCS_OUT"] = str(out)
     start = time.monotonic()
     try:
@@ -40,6 +40,9 @@ def build(out: Path, arguments: argparse.Namespace) -> int:
     except (doxygen.DocsError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
+    if arguments.figures:
+        for path in drawings.for_readmes(HERE / "figures"):
+            print(f"wrote {path}")
     if arguments.pages_only:
         return 0
     # A book is all that lies in its folder.
@@ -56,6 +59,7 @@ def main() -> int:
     parser = Parser(description=summary, epilog=details)
     parser.add_argument("out", type=Path, help="where to build: OUT/html is the site, OUT/epub/minfer.epub the book")
     parser.add_argument("--no-epub", dest="epub", action="store_false", help="the site alone")
+    parser.add_argument("--figures", action="store_true", help="and the README files' drawings, in docs/figures")
     parser.add_argument("--pages-only", action="store_true", help="stop when the pages are written, before Sphinx")
     parser.add_argument("-j", default="auto", metavar="N", help="processes (default: as many as CPUs)")
     arguments = parser.parse_args()

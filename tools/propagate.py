@@ -14,7 +14,7 @@ The fix is what is not yet committed in the one chapter that has changed, or wha
 REV. A conflict ends the run after the chapter it is in; its files keep conflict markers, which are
 edited by hand before --continue. --abort puts back every file as it was before the run.
 
-Left alone: results/, dead-ends/, the generated tables in README.md, and what else README.md says in
+Left alone: results/, dead-ends/, the generated tables and code in README.md, and what else README.md says in
 words of its own (only the parts that both chapters share are merged). Chapter 00 is no engine and
 takes no part.
 
@@ -40,9 +40,9 @@ from minfer_tools.command_line import Parser, tool
 from minfer_tools.errors import Failure
 from minfer_tools.whole_file import replace_text
 
-#: Merges a README: tables stay as this chapter has them, and so do words that both sides have changed; how many
+#: Merges a README: tables and code stay as this chapter has them, and so do words that both sides have changed; how many
 #: places those are is left beside the work tree.
-README_DRIVER = (r"sed -i '/^<!-- table: /,/^<!-- .table -->/{//!d}' %O %B;"
+README_DRIVER = (r"sed -i '/^<!-- \(table\|code\): /,/^<!-- .\(table\|code\) -->/{//!d}' %O %B;"
                  " git merge-file -p -q %A %O %B >../merged; echo $? >../left_out; git merge-file -q --ours %A %O %B")
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the tables of the README files from chapters/*/results/*.json and tools/reported.json.
+"""Writes the tables of the README files from chapters/*/results/*.json and tools/reported.json, their code from the sources.
 
-A table stands between <!-- table: NAME --> and <!-- /table -->; nobody writes there by hand.
+A table stands between <!-- table: NAME --> and <!-- /table -->, code between <!-- code: FILE#NAME --> and <!-- /code -->;
+nobody writes there by hand.
 
 examples:
   tools/render_tables.py
@@ -35,7 +36,7 @@ def main(words: list[str] | None = None) -> int:
     for path, text in changed:
         name = path.relative_to(arguments.root)
         if arguments.check:
-            print(f"{name}: its tables are not what the records say: run tools/render_tables.py")
+            print(f"{name}: its tables and its code are not what records and sources say: run tools/render_tables.py")
         else:
             replace_text(path, text)
             print(f"wrote {name}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the pages can't do by themselves: the diff's two forms, and scrolling by keyboard.
+// What the pages can't do by themselves: the diff's two forms, terms that explain themselves, and scrolling by keyboard.
 "use strict";
 
 /** What scrolls sideways can be reached and scrolled with the keyboard; what does not is no stop on the way. */
@@ -51,7 +51,38 @@ function plainSignatures() {
   for (const part of document.querySelectorAll("dt.sig-object dl, dt.sig-object dd")) part.setAttribute("role", "none");
 }
 
+/** A term's meaning, which is its link's title, beside the term while the pointer or the keyboard is on it; Escape ends that. */
+function explainTerms() {
+  const tip = Object.assign(document.createElement("div"), { id: "meaning", hidden: true });
+  tip.setAttribute("role", "tooltip");
+  document.body.append(tip);
+  let leaving = 0;
+  const hide = () => { tip.hidden = true; };
+  const hideSoon = () => { leaving = setTimeout(hide, 200); };
+  const stay = () => clearTimeout(leaving);
+  const show = (link, meaning) => {
+    stay();
+    tip.textContent = meaning;
+    tip.hidden = false;
+    const at = link.getClientRects()[0];
+    const fitsBelow = at.bottom + tip.offsetHeight + 8 < innerHeight;
+    tip.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${scrollY + (fitsBelow ? at.bottom + 4 : at.top - tip.offsetHeight - 4)}px`;
+  };
+  for (const link of document.querySelectorAll("a[title]:has(.term)")) {
+    const meaning = link.title;
+    link.removeAttribute("title");
+    link.setAttribute("aria-describedby", tip.id);
+    for (const event of ["mouseenter", "focus"]) link.addEventListener(event, () => show(link, meaning));
+    for (const event of ["mouseleave", "blur"]) link.addEventListener(event, hideSoon);
+  }
+  tip.addEventListener("mouseenter", stay);
+  tip.addEventListener("mouseleave", hide);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  explainTerms();
   document.querySelectorAll(".chapter-diff:has(.diff-toggle)").forEach(setUpDiff);
   nameLandmarks();
   plainSignatures();

@@ -8,12 +8,11 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from .chapter_diff import ChapterDiff
-from .drawings import Draw
-from .glossary import LinkTerms
+from .glossary import LinkTerms, explain
 from .links import LinkNames, resolve_page
 from .listing import Listing
 from .overview import ChapterList
-from .results import Ladder, Reported, Results, Roofline, Step
+from .results import Draw, Ladder, Reported, Results, Roofline, Step
 
 DIRECTIVES = {"chapter-diff": ChapterDiff, "chapter-list": ChapterList, "drawing": Draw, "ladder": Ladder, "listing": Listing,
               "reported": Reported, "results": Results, "roofline": Roofline, "measured-step": Step}
@@ -31,4 +30,5 @@ def setup(app: Sphinx) -> dict:
     app.add_transform(LinkNames)
     app.add_transform(LinkTerms)
     app.connect("missing-reference", resolve_page)
+    app.connect("doctree-resolved", explain)
     return {"version": "1", "env_version": version_of_pages(), "parallel_read_safe": True, "parallel_write_safe": True}

@@ -53,7 +53,7 @@ def filled(page: str, out: Path) -> str:
         found = next((s for s in sections if s.title == match[2]), None)
         if found is None:
             raise ValueError(f"{file}: found no section {match[2]!r}, which a page of the site takes from it")
-        return "\n\n".join(found.blocks)
+        return chapter_page.linked("\n\n".join(found.blocks), (ROOT / file).parent)
 
     page = re.sub(rf"<!-- ({'|'.join(TEXTS)}): ([^>]+?) -->", section, page)
     return page.replace("<!-- dead-ends -->", "\n\n".join(

@@ -16,9 +16,10 @@ from pygments.formatters.html import _get_ttype_class
 from pygments.lexers import CMakeLexer, CppLexer, CudaLexer, TextLexer
 from sphinx.util.docutils import SphinxDirective
 
+from minfer_tools import listings
 from minfer_tools.chapter_tree import Chapter, find_chapters, is_idea, resolve
+from minfer_tools.errors import Failure
 
-from . import listing
 from .places import ROOT
 
 CONTEXT = 3
@@ -46,10 +47,10 @@ class FileDiff:
 
 
 def compare(a: Chapter, b: Chapter) -> list[FileDiff]:
-    """The files that differ: the engine and its kernels, then their tests, their benchmark and their text."""
+    """The files that differ: the kernels, the engine around them, then their tests, their benchmark and their text."""
     names = {str(path) for chapter in (a, b) for path in chapter.files()}
     found = []
-    for name in sorted(names, key=lambda name: (not is_idea(Path(name)), name)):
+    for name in sorted(names, key=lambda name: (not is_idea(Path(name)), not name.endswith(".cuh"), name)):
         old, new = (read_lines(chapter.path / name) for chapter in (a, b))
         if old != new:
             found.append(FileDiff(name, old, new))
@@ -148,19 +149,10 @@ def html(a: Chapter, b: Chapter) -> str:
     return f'<div class="chapter-diff">{head}{"".join(file_html(*pair) for pair in diffs)}</div>'
 
 
-def of_definition(out: Path, a: Chapter, b: Chapter, what: str) -> FileDiff:
-    """What changes in one definition, "gemv.cuh#gemv", the comment above it left out. Raises ValueError without it."""
-    name, _, symbol = what.partition("#")
-    sides = []
-    for chapter in (a, b):
-        file = f"chapters/{chapter.name}/{name}"
-        first, last = listing.find(out, file, symbol)
-        lines = read_lines(ROOT / file)
-        while lines[first - 1].startswith("///"):
-            first += 1
-        sides.append((lines[first - 1:last], first))
-    (old, i), (new, j) = sides
-    return FileDiff(name, old, new, (i, j))
+def of_definition(a: Chapter, b: Chapter, what: str) -> FileDiff:
+    """What changes in one definition, "gemv.cuh#gemv", the comment above it left out. Raises Failure without it."""
+    old, new = (listings.load(ROOT, chapter.path, what) for chapter in (a, b))
+    return FileDiff(what.partition("#")[0], old.body, new.body, (old.body_first, new.body_first))
 
 
 def definition_html(diff: FileDiff, a: Chapter, b: Chapter) -> str:
@@ -201,9 +193,9 @@ class ChapterDiff(SphinxDirective):
 
     def _definition(self, a: Chapter, b: Chapter) -> list[nodes.Node]:
         try:
-            diff = of_definition(Path(self.config.minfer_out), a, b, self.options["definition"])
-        except ValueError as error:
-            raise self.error(str(error)) from None
+            diff = of_definition(a, b, self.options["definition"])
+        except Failure as failure:
+            raise self.error(str(failure)) from None
         if self.env.app.builder.name != "epub":
             return [nodes.raw("", definition_html(diff, a, b), format="html")]
         text = "\n".join(difflib.unified_diff(diff.old, diff.new, a.name, b.name, lineterm="", n=CONTEXT))

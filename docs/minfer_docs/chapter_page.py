@@ -8,23 +8,20 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from minfer_tools import listings
 from minfer_tools.chapter_tree import Chapter
 
-from . import drawings, listing, places, symbols
+from . import listing, places, symbols
 from .places import ROOT, Project
 
-# `<!-- code: gemv.cuh#gemv_q4_0 -->` right below a paragraph of a README asks for that code beside it; after a
-# blank line, beside all paragraphs since the last such marker.
-CODE = re.compile(r"<!-- code: (\S+) -->\n?")
+# A drawing that a README shows from docs/figures is drawn anew for the page.
+PICTURE = re.compile(r"<picture>\n[^<]*<source[^>]*>\n<img [^>]*docs/figures/([\w-]+)\.svg\">\n</picture>")
 COMMENT = re.compile(r"<!--.*?-->\n?", re.S)
 TABLE = re.compile(r"<!-- table: ([^>\n]*?) -->\n(.*?)<!-- /table -->\n", re.S)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```+|~~~+)")
-LONGEST_LISTING = 64
 DIRECTIVES = {"class": "doxygenclass", "struct": "doxygenstruct", "union": "doxygenunion", "function": "doxygenfunction",
               "variable": "doxygenvariable", "enum": "doxygenenum", "typedef": "doxygentypedef", "define": "doxygendefine"}
-# What is mentioned in passing far more often than it is spoken of.
-DULL = re.compile(r"launch_\w+|engine_info|make_engine|main")
 
 
 @dataclass
@@ -69,7 +66,7 @@ def gathered(blocks: list[str]) -> list[str]:
     found: list[str] = []
     since = 0
     for block in blocks:
-        if re.fullmatch(r"(@@code \S+@@\s*)+", block):
+        if re.fullmatch(r"(@@code [^@]+@@\s*)+", block):
             found[since:] = ["\n\n".join([*found[since:], block])]
             since = len(found)
         else:
@@ -85,7 +82,8 @@ class Page:
         self.out, self.chapter, self.before = out, chapter, before
         self.project = places.chapter_project(chapter)
         self.text = (chapter.path / "README.md").read_text(encoding="utf-8")
-        self._shown: set[str] = set()
+        for line, found in listings.problems(self.text, chapter.path, ROOT):
+            raise ValueError(f"chapters/{chapter.name}/README.md:{line}: {found}")
 
     @property
     def title(self) -> str:
@@ -93,20 +91,17 @@ class Page:
 
     def render(self) -> str:
         sections = self._sections()
-        parts = [self._head(), *sections.pop(0).blocks, self._contents([s.title for s in sections])]
-        last_walk = len(parts)
-        for section in sections:
-            parts.append(self._section(section))
-            if section.title.lower().startswith("walk-through"):
-                last_walk = len(parts)
-        parts.insert(last_walk, self._rest_of_the_code())
-        parts.append(self._api())
+        parts = [self._head(), *sections.pop(0).blocks]
+        parts += [*map(self._section, sections), self._api()]
         return "\n\n".join(part for part in parts if part.strip()) + "\n"
 
     def _sections(self) -> list[Section]:
-        text = TABLE.sub(lambda m: f"```{{results}} {m[1]}\n:chapter: {self.chapter.name}\n```\n", self.text)
-        text = CODE.sub(r"@@code \1@@\n", text)
-        text = LINK.sub(self._link, COMMENT.sub("", text))
+        def table(match: re.Match) -> str:  # the links at its foot are the theme's here
+            return f"```{{results}} {match[1]}\n:chapter: {self.chapter.name}\n```\n" if match[1] != "turn" else ""
+
+        text = TABLE.sub(table, self.text)
+        text = PICTURE.sub(r"```{drawing} \1\n```", listings.MARKED.sub(r"@@code \2@@", text))
+        text = linked(COMMENT.sub("", text), self.chapter.path)
         return sections_of(text.partition("# ")[2].partition("\n")[2])
 
     def dead_ends(self) -> str:
@@ -118,32 +113,18 @@ class Page:
         return "\n\n".join([heading, *section.blocks])
 
     def _head(self) -> str:
+        diff = "" if self.before is None else f" · [the diff]({self.diff_page})"
         return (f"---\nmyst:\n  html_meta:\n    description: \"minfer, chapter {self.chapter.number:02d}: {self.title}\"\n"
-                f"hide-toc: true\n---\n\n(chapter-{self.chapter.number:02d})=\n"
-                f"# {self.title}\n\n"
-                f"```{{container}} eyebrow\nChapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`\n```")
-
-    def _contents(self, titles: list[str]) -> str:
-        """The page's sections, in a line: the place of the usual column is the code's here."""
-        shown = [f"- [{title}](#{anchor(title)})" for title in [*titles, "Reference"]]
-        if self.before is not None:
-            shown.append(f"- [The diff]({self.diff_page})")
-        return ":::{container} chapter-nav\n" + "\n".join(shown) + "\n:::"
-
-    def _drawings_of(self, walk_through: Section) -> list[str]:
-        """A walk-through has the chapter's picture of its place, the last one all that are left."""
-        names = drawings.OF_CHAPTER.get(places.slug(self.chapter), ())
-        titles = [s.title for s in self._sections() if s.title.lower().startswith("walk-through")]
-        at = titles.index(walk_through.title)
-        return list(names[at:] if len(titles) == at + 1 else names[at:at + 1])
+                f"---\n\n(chapter-{self.chapter.number:02d})=\n# {self.title}\n\n"
+                f"```{{container}} eyebrow chapter\n"
+                f"Chapter {self.chapter.number:02d} · {{file}}`chapters/{self.chapter.name}`{diff}\n```")
 
     def _section(self, section: Section) -> str:
         title = section.title
         lines = [f"## {title}"] if title else []
-        if title.lower().startswith("walk-through"):
-            lines += [f"```{{drawing}} {name}\n```" for name in self._drawings_of(section)]
+        if any("@@code " in block for block in section.blocks):
             lines += [self._annotated(block) for block in gathered(section.blocks)]
-        elif title.lower().startswith("reproduce"):
+        elif title.lower().startswith(("reproduce", "try it")):
             lines.append(":::{container} reproduce\n" + "\n\n".join(section.blocks) + "\n:::")
         elif title.lower().startswith("exercise"):
             lines.append(":::{container} exercises\n" + "\n\n".join(section.blocks) + "\n:::")
@@ -155,67 +136,29 @@ class Page:
             lines += [*section.blocks[:table + 1], plot, *section.blocks[table + 1:]]
         else:
             lines += section.blocks
-        return "\n\n".join(line.replace("@@code ", "").strip() if line.startswith("@@code") else line for line in lines)
+        return "\n\n".join(lines)
 
     # --- Code beside the text --------------------------------------------------------------------------
 
     def _annotated(self, block: str) -> str:
-        asked = re.findall(r"@@code (\S+)@@", block)
-        prose = re.sub(r"@@code \S+@@\n?", "", block).strip("\n").rstrip()  # a block of code begins with spaces
-        targets = [self._own(target) for target in asked] or self._spoken_of(prose)
-        self._shown.update(self._name_of(target) for target in asked)
+        """A paragraph with its code beside it."""
+        targets = re.findall(r"@@code ([^@]+)@@", block)
+        prose = re.sub(r"@@code [^@]+@@\n?", "", block).strip("\n").rstrip()  # a block of code begins with spaces
         if not targets:
             return prose
-        code = "\n\n".join(f"```{{listing}} {target}\n```" for target in targets)
+        code = "\n\n".join(map(self._listing, targets))
         if not prose:
             return code
         return (f"::::{{container}} annotated\n:::{{container}} prose\n{prose}\n:::\n"
                 f":::{{container}} code\n{code}\n:::\n::::")
 
-    def _name_of(self, target: str) -> str:
-        return f"{self.project.namespace}::{target.partition('#')[2]}"
-
-    def _own(self, target: str) -> str:
-        """A README names its own files shortly."""
-        file = target.partition("#")[0]
-        return f"chapters/{self.chapter.name}/{target}" if (self.chapter.path / file).exists() else target
-
-    def _spoken_of(self, prose: str) -> list[str]:
-        """The definitions, at most two, that a paragraph of a walk-through speaks of for the first time."""
-        if not prose or FENCE.match(prose) or prose.startswith("|"):
-            return []
-        return self._definitions(prose, 2)
-
-    def _definitions(self, prose: str, at_most: int) -> list[str]:
-        found = []
-        for name in re.findall(r"`([A-Za-z_][\w:]*)(?:\(\))?`", prose):
-            symbol = None if DULL.fullmatch(name) else self._definition(name)
-            if symbol and symbol.name not in self._shown and len(found) < at_most:
-                self._shown.add(symbol.name)
-                found.append(f"{symbol.file}#{short_name(symbol)}")
-        return found
-
-    def _rest_of_the_code(self) -> str:
-        """What the table of changes names and no paragraph has shown yet."""
-        table = re.search(r"^## What changed\n(.*?)(?=^## )", self.text, re.S | re.M)
-        targets = self._definitions(table[1], 8) if table and self._projects()[0].headers() else []
-        if not targets:
-            return ""
-        return "### The code\n\n" + "\n\n".join(f"```{{listing}} {target}\n```" for target in targets)
-
-    def _definition(self, name: str) -> symbols.Symbol | None:
-        """Of the chapter itself; of the oracle where the chapter has no kernels of its own."""
-        for project in self._projects():
-            for symbol in symbols.load(self.out, project).named(name):
-                first, last = symbols.extent(symbol)
-                if (symbol.kind in ("function", *symbols.CLASSES) and 3 < last - first + 1 <= LONGEST_LISTING
-                        and name[0] != "~" and is_definition(symbol)):
-                    return symbol
-        return None
-
-    def _projects(self) -> list[Project]:
-        has_kernels = any(path.suffix in (".cu", ".cuh") for path in self.project.files())
-        return [self.project] if has_kernels else [self.project, *reversed(places.shared_projects())]
+    def _listing(self, target: str) -> str:
+        files, names = zip(*(part.split("#") for part in target.split()))
+        shown = [listings.place(ROOT, self.chapter.path, file)[1] for file in files]
+        if len(shown) == 1:
+            return f"```{{listing}} {shown[0]}#{names[0]}\n```"
+        before, after = (file.split("/")[1] for file in shown)
+        return f"```{{chapter-diff}} {before} {after}\n:definition: {Path(files[1]).name}#{names[1]}\n```"
 
     # --- What is added -----------------------------------------------------------------------------------
 
@@ -248,28 +191,17 @@ class Page:
         return (f"## Reference\n\n[Every kernel and class of this chapter](/chapters/{self.chapter.name}/api.md), "
                 f"from the comments in its sources.{diff}\n\nThe sources whole: {links}.")
 
-    # --- Links -----------------------------------------------------------------------------------------------
 
-    def _link(self, match: re.Match) -> str:
-        text, target = match.groups()
+def linked(text: str, folder: Path) -> str:
+    """A text of the checkout with its links as the site has them."""
+    def link(match: re.Match) -> str:
+        shown, target = match.groups()
         if re.match(r"[a-z]+:|#|/", target):
             return match[0]
-        path = (self.chapter.path / target.partition("#")[0]).resolve()
-        return f"[{text}]({site_target(path)})" if path.is_relative_to(ROOT) else text
+        path = (folder / target.partition("#")[0]).resolve()
+        return f"[{shown}]({site_target(path)})" if path.is_relative_to(ROOT) else shown
 
-
-def short_name(symbol: symbols.Symbol) -> str:
-    parts = [part for part in symbol.name.split("::") if not part.startswith(symbols.HIDDEN)]
-    return "::".join(parts[-2:]) if len(parts) > 1 and parts[-2][:1].isupper() else parts[-1]
-
-
-def is_definition(symbol: symbols.Symbol) -> bool:
-    return symbol.last > symbol.first or "{" in symbols.text_lines(symbol.file)[symbol.first - 1]
-
-
-def anchor(title: str) -> str:
-    """The heading's anchor, as MyST makes it."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+    return LINK.sub(link, text)
 
 
 def title_of(chapter: Chapter) -> str:
@@ -289,6 +221,8 @@ def site_target(path: Path) -> str:
     chapter = next((c for c in places.chapters() if path in (c.path, c.path / "README.md")), None)
     if chapter:
         return f"/chapters/{chapter.name}.md"
+    if path.is_relative_to(places.PAGES):
+        return f"/{path.relative_to(places.PAGES)}"
     if has_source_page(path):
         return f"/source/{relative}.md"
     if relative.parts[:1] in (("common",), ("oracle",)):

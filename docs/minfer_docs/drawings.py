@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""{drawing} NAME: pictures where people would rather look than read, each for a light page and a dark one."""
+"""Pictures where people would rather look than read, for light pages and dark ones: {drawing} NAME, and docs/figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 from . import fonts
 from .plots import THEMES, Theme
-from .results import FromRecords
 
 SANS, MONO = "Inter, sans-serif", "JetBrains Mono, monospace"
 
@@ -255,28 +256,27 @@ def lanes_head(theme: Theme) -> str:
                     lambda run, cell: cell if run == 0 else None, lambda run: f"word {run}", cell_bytes=4, unit="block")
 
 
-def warp_load(theme: Theme, title: str, below: str, lane_of: Callable[[int, int], bool]) -> str:
-    """All 32 runs that a warp reads, small: what one load reads and what comes along."""
+def warp_load(theme: Theme, title: str, below: str, runs: int, cells: int) -> str:
+    """All 32 runs of 32 that a warp reads, small: a load reads so many cells of so many runs; their sectors come along."""
     c = Canvas(360, 400, theme)
     c.text(2, 18, title, 15, "start", bold=True)
     size, x0, y0 = 10.6, 2, 34
-    for run in range(32):
-        for cell in range(32):
-            first = cell - cell % 8
-            comes_along = any(lane_of(run, other) for other in range(first, first + 8))
-            fill = theme.accent if lane_of(run, cell) else soft(theme) if comes_along else "none"
-            c.box(x0 + cell * size, y0 + run * size, size, size, fill, theme.faint, 0)
+    for run in range(runs):
+        c.box(x0, y0 + run * size, max(cells, 8) * size, size, soft(theme), "none", 0)
+        c.box(x0, y0 + run * size, cells * size, size, theme.accent, "none", 0)
+    for at in range(33):
+        c.line((x0, y0 + at * size), (x0 + 32 * size, y0 + at * size), arrow=False, colour=theme.faint, width=1)
+        c.line((x0 + at * size, y0), (x0 + at * size, y0 + 32 * size), arrow=False, colour=theme.faint, width=1)
     c.text(2, 392, below, 13.5, "start")
     return c.svg()
 
 
 def load_before(theme: Theme) -> str:
-    return warp_load(theme, "A lane walks a run of its own", "32 sectors fetched, an eighth of them used",
-                     lambda run, cell: cell == 0)
+    return warp_load(theme, "A lane walks a run of its own", "32 sectors fetched, an eighth of them used", runs=32, cells=1)
 
 
 def load_after(theme: Theme) -> str:
-    return warp_load(theme, "32 lanes read 32 neighbours", "4 sectors fetched, all of them used", lambda run, cell: run == 0)
+    return warp_load(theme, "32 lanes read 32 neighbours", "4 sectors fetched, all of them used", runs=1, cells=32)
 
 
 # --- The emulator ------------------------------------------------------------------------------------------------
@@ -348,18 +348,11 @@ DRAWINGS = {
                         "Who runs what in the emulator."),
 }
 
-# Where a chapter's walk-through has a picture: by the chapter's slug, so that others go without. Of several walk-throughs
-# each gets one.
-OF_CHAPTER = {"reference": ("q4_0", "token"), "naive": ("lanes-naive",), "warp-gemv": ("lanes-warp-gemv",),
-              "dp4a": ("lanes-dp4a",), "fused-attention": ("kv-cache",), "int8-head": ("lanes-int8-head",)}
 
-
-class Draw(FromRecords):
-    required_arguments = 1
-
-    def run(self) -> list:
-        drawing = DRAWINGS.get(self.arguments[0])
-        if drawing is None:
-            raise self.error(f"found the drawing {self.arguments[0]!r}, expected one of {', '.join(DRAWINGS)}")
-        return self.picture(f"drawing-{self.arguments[0]}", {theme.name: drawing.make(theme) for theme in THEMES},
-                            drawing.text, drawing.caption, ("drawing",))
+def for_readmes(folder: Path) -> Iterator[Path]:
+    """Writes every drawing for README files, a light one and a dark one; without fonts, as whoever shows it has their own."""
+    for name, drawing in DRAWINGS.items():
+        for theme in THEMES:
+            path = folder / f"{name}{'' if theme.name == 'light' else '-dark'}.svg"
+            path.write_text(re.sub("<style>.*?</style>", "", drawing.make(theme)), encoding="utf-8")
+            yield path

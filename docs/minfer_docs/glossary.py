@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""A link to the glossary from the first use of each of its terms on a page."""
+"""A link to the glossary from the first use of each of its terms on a page, which also says what the glossary says."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from typing import NamedTuple
 
 from docutils import nodes
 from sphinx import addnodes
@@ -19,22 +20,32 @@ NOT_INSIDE = (nodes.reference, addnodes.pending_xref, nodes.title, nodes.literal
               nodes.caption, nodes.thead)
 
 
+class Term(NamedTuple):
+    """A name as the glossary writes it, the entry that it belongs to, and what that says."""
+
+    name: str
+    entry: str
+    meaning: str
+
+
 @cache
-def terms() -> dict[str, tuple[str, str]]:
-    """Each term and other name of the glossary in lower case: as it is written there, and the entry that it belongs to."""
+def terms() -> dict[str, Term]:
+    """The terms and other names of the glossary, by their names in lower case."""
     text = (PAGES / f"{GLOSSARY}.md").read_text(encoding="utf-8")
     body = re.search(r"```\{glossary\}\n(.*?)```", text, re.S)[1]
     found = {}
     for entry in body.strip().split("\n\n"):
         names = [line for line in entry.splitlines() if not line.startswith(" ")]
-        found.update((name.lower(), (name, names[0])) for name in names)
+        meaning = " ".join(" ".join(line.split()) for line in entry.splitlines() if line.startswith(" "))
+        meaning = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", re.sub(r"[`*]|\{\w+\}", "", meaning))
+        found.update((name.lower(), Term(name, names[0], meaning)) for name in names)
     return found
 
 
 @cache
 def pattern(seen: frozenset[str]) -> re.Pattern:
     """What finds the terms of all other entries, the longest first: "KV cache" before "KV"."""
-    longest_first = sorted((name for name, (_, entry) in terms().items() if entry not in seen), key=len, reverse=True)
+    longest_first = sorted((name for name, term in terms().items() if term.entry not in seen), key=len, reverse=True)
     return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest_first))})(?:es|s)?(?![\w-])", re.I)
 
 
@@ -62,14 +73,14 @@ class LinkTerms(SphinxTransform):
 
     def _link(self, text: nodes.Text, seen: set[str]) -> None:
         whole, pieces, end = text.astext(), [], 0
-        while len(seen) < len({entry for _, entry in terms().values()}):
+        while len(seen) < len({term.entry for term in terms().values()}):
             match = pattern(frozenset(seen)).search(whole, end)
             if match is None:
                 break
-            term, entry = terms()[match[1].lower()]
-            seen.add(entry)
-            link = reference("std", "term", term, self.env.docname)
-            link += nodes.inline(match[0], match[0], classes=["term"])
+            term = terms()[match[1].lower()]
+            seen.add(term.entry)
+            link = reference("std", "term", term.name, self.env.docname)
+            link += nodes.inline(match[0], match[0], classes=["term"], meaning=term.meaning)
             before = whole[end:match.start()]
             if before.endswith('"'):  # what makes quotes round does not see that one opens where a link begins
                 before = f"{before[:-1]}“"
@@ -77,3 +88,10 @@ class LinkTerms(SphinxTransform):
             end = match.end()
         if pieces:
             text.parent.replace(text, [piece for piece in [*pieces, nodes.Text(whole[end:])] if piece.astext()])
+
+
+def explain(app, doctree: nodes.document, docname: str) -> None:
+    """A term's link, now that it leads somewhere, bears the term's meaning as its title: minfer.js shows it."""
+    for word in doctree.findall(nodes.inline):
+        if "meaning" in word and isinstance(word.parent, nodes.reference):
+            word.parent["reftitle"] = word["meaning"]

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""{listing}: code on a page, pulled from the compiled sources: a definition by its name, a passage by its
-markers, or a whole file.
+"""{listing}: code on a page, pulled from the compiled sources: a definition by its name, or a whole file.
 
     ```{listing} chapters/05-dp4a/gemv.cuh#gemv_q4_0
-    ```
-    ```{listing} common/minfer/math.h#[exp]
     ```
 """
 
@@ -17,7 +14,10 @@ from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from . import places, symbols
+from minfer_tools import listings
+from minfer_tools.errors import Failure
+
+from . import places
 from .links import PAGE
 
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".cmake": "cmake",
@@ -26,30 +26,6 @@ LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": 
 
 def language(file: str) -> str:
     return LANGUAGES.get(Path(file).suffix, "text")
-
-
-def find(out: Path, file: str, name: str) -> tuple[int, int]:
-    """Where a definition stands in its file. Raises ValueError where it is none, or two."""
-    project = next((p for p in places.projects() if file.startswith(p.folder + "/")), None)
-    if project is None:
-        raise ValueError(f"{file}: in no project that Doxygen reads")
-    found = [s for s in symbols.load(out, project).named(name) if s.file == file]
-    if not found:
-        raise ValueError(f"{file}: found no {name}, expected a definition")
-    ranges = sorted({symbols.extent(symbol) for symbol in found})
-    return ranges[0][0], ranges[0][1]
-
-
-def resolve(out: Path, target: str) -> tuple[str, int, int]:
-    """"file#name", "file#[tag]" or "file": the file and its lines."""
-    file, _, what = target.partition("#")
-    if not (places.ROOT / file).is_file():
-        raise ValueError(f"{file}: no such file")
-    if what.startswith("["):
-        return file, *symbols.marked(file, what.strip("[]"))
-    if what:
-        return file, *find(out, file, what)
-    return file, 1, len(symbols.text_lines(file))
 
 
 def source_page(file: str) -> str:
@@ -62,27 +38,29 @@ def link_to_source(file: str, text: str, docname: str) -> nodes.Element:
 
 
 class Listing(SphinxDirective):
-    """Code with a caption that says where it stands."""
+    """Code with a caption that says where it stands, and below it what it requires and how it is launched."""
 
     required_arguments = 1
     option_spec = {"lines": directives.flag}
 
     def run(self) -> list[nodes.Node]:
+        file, _, name = self.arguments[0].partition("#")
+        path = places.ROOT / file
+        self.env.note_dependency(str(path))
         try:
-            file, first, last = resolve(Path(self.config.minfer_out), self.arguments[0])
-        except ValueError as error:
-            raise self.error(str(error)) from None
-        self.env.note_dependency(str(places.ROOT / file))
-        code = "\n".join(symbols.text_lines(file)[first - 1:last])
-        block = nodes.literal_block(code, code, language=language(file), linenos="lines" in self.options)
+            code = listings.find(path, name, file) if name else None
+        except Failure as failure:
+            raise self.error(str(failure)) from None
+        text = code.text if code else path.read_text(encoding="utf-8").rstrip("\n")
+        block = nodes.literal_block(text, text, language=language(file), linenos="lines" in self.options)
         block["force"] = True  # C++20's and the compilers' own syntax included
-        block["highlight_args"] = {"linenostart": first}
-        if "#" not in self.arguments[0] or "lines" in self.options:
+        if code is None:
             return [block]
         caption = nodes.caption("", "")
         is_own = file.split("/")[:2] == self.env.docname.split("/")[:2]
-        text = file.rsplit("/", 1)[-1] if is_own else file
-        caption += link_to_source(file, text, self.env.docname)
-        caption += nodes.inline("", f" lines {first} to {last}", classes=["lines"])
+        caption += link_to_source(file, path.name if is_own else file, self.env.docname)
+        caption += nodes.inline("", f" lines {code.first} to {code.last}", classes=["lines"])
         box = nodes.container("", caption, block, literal_block=True, classes=["literal-block-wrapper", "listing"])
+        if code.notes():
+            box += nodes.container("", *self.parse_text_to_nodes(" ".join(code.notes())), classes=["note"])
         return [box]

@@ -13,14 +13,6 @@ from .plots import number
 from .results import FromRecords, sources
 
 
-def idea_of(chapter: Chapter) -> str:
-    """The first paragraph of its README, which is the idea in a sentence."""
-    text = chapter_page.COMMENT.sub("", (chapter.path / "README.md").read_text(encoding="utf-8"))
-    first = next(block for block in chapter_page.blocks_of(text) if not block.startswith("#"))
-    sentence = re.split(r"(?<=[.])\s", re.sub(r"^\*\*The idea\.\*\*\s*", "", " ".join(first.split())))[0]
-    return chapter_page.LINK.sub(r"\1", sentence)
-
-
 def speed_of(chapter: Chapter, data: readme.Sources) -> str:
     """The best-known measured speed: the first machine's, the model that the reported figures are of, if it was run."""
     found = [r for r in readme.ladder_results(data) if r.record["chapter"] == chapter.name and r.run["engine"] != "llama.cpp"]
@@ -32,19 +24,20 @@ def speed_of(chapter: Chapter, data: readme.Sources) -> str:
 
 
 def planned() -> list[tuple[str, str]]:
-    """The chapters to come, from the README's table: name and idea, without those that exist by now."""
+    """The chapters to come, from the README's list: number and idea, without those that exist by now."""
     text = (places.ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d\d-[\w-]+) \| ([^|]+?) \|.*\| planned \|$", text, re.M)
+    rows = re.findall(r"^- (\d\d)-[\w-]+: (.+)$", text, re.M)
     existing = {chapter.number for chapter in places.chapters()}
-    return [(name, idea) for name, idea in rows if int(name[:2]) not in existing]
+    return [(number, idea) for number, idea in rows if int(number) not in existing]
 
 
 def entry(chapter: Chapter, data: readme.Sources) -> str:
     speed = speed_of(chapter, data)
     foot = f"```{{container}} speed\n{speed}\n```\n" if speed else ""
     title = f"[{chapter_page.title_of(chapter)}](/chapters/{chapter.name}.md)"
+    idea = readme.idea_of((chapter.path / "README.md").read_text(encoding="utf-8"))
     return (f"::::{{container}} entry\n```{{container}} number\n{chapter.number:02d}\n```\n"
-            f":::{{container}} about\n{title}\n\n{idea_of(chapter)}\n:::\n{foot}::::\n")
+            f":::{{container}} about\n{title}\n\n{idea}\n:::\n{foot}::::\n")
 
 
 class ChapterList(FromRecords):
@@ -59,6 +52,6 @@ class ChapterList(FromRecords):
         listed = self.parse(f":::::{{container}} chapter-list\n{entries}\n:::::")
         to_come = planned()
         if to_come:
-            lines = "\n".join(f"- **{name[:2]}** {idea}" for name, idea in to_come)
+            lines = "\n".join(f"- **{number}** {idea}" for number, idea in to_come)
             listed += self.parse(f":::{{dropdown}} {len(to_come)} more are planned\n{lines}\n:::")
         return listed

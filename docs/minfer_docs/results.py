@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """{results} and {ladder}: what was measured, as tables and plots made from the records when the site is
-built. A machine that nobody measured says so, with the command that would."""
+built. A machine that nobody measured says so, with the command that would. {drawing}: what nobody has to measure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 from minfer_tools.measure import readme, tables
 from minfer_tools.measure.records import Result
 
-from . import plots
+from . import drawings, plots
 from .places import ROOT
 
 
@@ -137,13 +137,7 @@ class Step(FromRecords):
 
     def run(self) -> list[nodes.Node]:
         self.note_records()
-        for (_, model), results in sorted(ladders(sources()).items(), key=lambda item: not item[0][1].startswith("1.5b")):
-            speeds = {r.record["chapter"]: r.speed for r in results if r.run["engine"] != "llama.cpp"}
-            if all(chapter in speeds for chapter in self.arguments):
-                before, after = (plots.number(speeds[chapter]) for chapter in self.arguments)
-                machine = results[0].record["machine"]["name"]
-                return self.parse(f"{machine}, {model}: **{before} tokens a second before, {after} after.**")
-        return self.parse("Nobody has measured this step yet: `./minfer bench --reproduce` does it.")
+        return self.parse(readme.step(sources(), " ".join(self.arguments)))
 
 
 class Ladder(FromRecords):
@@ -238,3 +232,16 @@ class Reported(FromRecords):
         return self.picture("ladder-reported", plots.reported(speeds, peers, title), text,
                             "The figures of the specification that this project follows. None was measured by this project, "
                             "and none stands in another machine's plot.")
+
+
+class Draw(FromRecords):
+    """{drawing} NAME: one of the drawings."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        drawing = drawings.DRAWINGS.get(self.arguments[0])
+        if drawing is None:
+            raise self.error(f"found the drawing {self.arguments[0]!r}, expected one of {', '.join(drawings.DRAWINGS)}")
+        return self.picture(f"drawing-{self.arguments[0]}", {theme.name: drawing.make(theme) for theme in plots.THEMES},
+                            drawing.text, drawing.caption, ("drawing",))

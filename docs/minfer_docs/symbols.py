@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from .doxygen import xml_folder
-from .places import ROOT, Project
+from .places import Project
 
 CLASSES = ("class", "struct", "union")
 HIDDEN = "@"  # Doxygen's name of an unnamed namespace
@@ -97,24 +97,3 @@ def _add(found: dict[str, Symbol], node: ET.Element, kind: str, name: str, heade
     public = ours and named and node.get("prot", "public") == "public" and declared[0] in headers
     found.setdefault(node.get("id"), Symbol(kind, name, node.findtext("argsstring") or "", file, first,
                                             max(first, last), declared, is_member, public))
-
-
-def text_lines(file: str) -> list[str]:
-    return (ROOT / file).read_text(encoding="utf-8").splitlines()
-
-
-def extent(symbol: Symbol) -> tuple[int, int]:
-    """The definition's lines with the comment above it and `template <...>`: from 1, both included."""
-    lines = text_lines(symbol.file)
-    first = symbol.first
-    while first > 1 and lines[first - 2].lstrip().startswith(("///", "template", "__global__", "__device__")):
-        first -= 1
-    return first, symbol.last
-
-
-def marked(file: str, tag: str) -> tuple[int, int]:
-    """The lines between two `//! [tag]`, the markers left out. Raises ValueError where they don't stand."""
-    at = [number for number, line in enumerate(text_lines(file), 1) if line.strip() == f"//! [{tag}]"]
-    if len(at) != 2:
-        raise ValueError(f"{file}: found {len(at)} lines '//! [{tag}]', expected 2")
-    return at[0] + 1, at[1] - 1

@@ -88,6 +88,39 @@ def test_any_other_warning_of_doxygen_fails(checkout):
     assert "oracle/ops.h" in result.stderr and "nonsense" in result.stderr
 
 
+def test_a_listing_that_its_paragraph_does_not_name_fails(checkout):
+    path = checkout / "chapters" / "03-warp-gemv" / "README.md"
+    replace(path, "code: gemv.cuh#gemv", "code: common/cuda/reduce.h#block_sum")
+    result = write_pages(checkout)
+    assert result.returncode == 1
+    assert re.fullmatch(r"chapters/03-warp-gemv/README\.md:\d+: lists common/cuda/reduce\.h#block_sum; expected a file of the "
+                        r"chapter, or one that the paragraph names\n", result.stderr), result.stderr
+
+
+def test_the_drawings_of_readmes_are_what_would_be_drawn(checkout):
+    """And every picture of a README is there."""
+    figures, drawn = ROOT / "docs" / "figures", checkout / "docs" / "figures"
+    shown = [name for path in [ROOT / "README.md", *ROOT.glob("chapters/*/README.md")]
+             for name in re.findall(r'(?:src|srcset)="\S*docs/figures/([\w.-]+)"', path.read_text(encoding="utf-8"))]
+    assert len(set(shown)) > 10 and all((figures / name).is_file() for name in shown)
+    for path in drawn.glob("*.svg"):
+        if not path.name.startswith("ladder-"):
+            path.write_text("", encoding="utf-8")
+    result = subprocess.run([sys.executable, checkout / "docs" / "build.py", checkout / "out", "--pages-only", "--figures"],
+                            capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert not [path.name for path in drawn.glob("*.svg")
+                if path.read_text(encoding="utf-8") != (figures / path.name).read_text(encoding="utf-8")]
+
+
+def test_readme_and_site_have_one_order_of_reading():
+    order = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How to read it\n")[2].partition("\n## ")[0]
+    assert re.findall(r"\]\((\S+)\)", order) == ["docs/pages/start/cuda.md", *(
+        f"chapters/{name}/README.md" for name in ("00-roofline", "01-reference", "02-naive"))]
+    for page in ("index.md", "start/index.md"):
+        assert "<!-- readme: How to read it -->" in (ROOT / "docs" / "pages" / page).read_text(encoding="utf-8")
+
+
 def test_a_section_that_a_page_takes_must_be_there(checkout):
     replace(checkout / "README.md", "## Platforms", "## Where it runs")
     result = write_pages(checkout)

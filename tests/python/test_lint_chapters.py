@@ -268,6 +268,50 @@ def test_readme_tables_are_closed(toy, old, new):
     toy.only("readme")
 
 
+LISTED = "`twice` is %s.\n<!-- code: %s -->\n<!-- /code -->\n"
+
+
+@pytest.fixture
+def listing(toy):
+    """A tree with a function in a chapter, in another, and in common/."""
+    for name in ("02-naive/twice.h", "03-warp/twice.h", "common/cuda/twice.h"):
+        toy.write(name, "namespace minfer {\ninline int twice(int a) {\n  return 2 * a;\n}\n}  // namespace minfer\n")
+    toy.append("03-warp/README.md", "\n" + LISTED % ("easy", "twice.h#twice"))
+    assert toy.findings() == []
+    return toy
+
+
+@pytest.mark.parametrize("old, new, message", [
+    ("code: twice.h", "code: common/cuda/twice.h",
+     "lists common/cuda/twice.h#twice; expected a file of the chapter, or one that the paragraph names"),
+    ("code: twice.h", "code: chapters/02-naive/twice.h",
+     "lists chapters/02-naive/twice.h#twice; expected a file of the chapter, or one that the paragraph names"),
+    ("`twice` is easy", "That is easy", "lists twice.h#twice; expected a paragraph that names `twice`"),
+    ("`twice` is easy", "`twice` is easy.\n\nThat is not", "lists twice.h#twice; expected a paragraph that names `twice`"),
+    ("twice.h#twice", "twice.h#thrice", "lists twice.h#thrice; expected a paragraph that names `thrice`"),
+    ("`twice` is easy.\n<!-- code: twice.h#twice -->", "`thrice` is.\n<!-- code: twice.h#thrice -->",
+     "chapters/03-warp/twice.h: found 0 definitions of thrice, expected one"),
+    ("<!-- /code -->\n", "", "<!-- code --> alone; expected a pair, as of a table"),
+    ("<!-- /code -->\n", "<!-- /code -->\n```cuda\nint twice;\n```\n",
+     "code written by hand; expected <!-- code: FILE#NAME -->"),
+])
+def test_listings(listing, old, new, message):
+    listing.replace("03-warp/README.md", old, new)
+    assert listing.only("listings").endswith(f": listings: {message}")
+
+
+def test_a_listing_that_stands_alone_is_of_the_chapter(listing):
+    listing.append("03-warp/README.md", "\n## More\n\n<!-- code: twice.h#twice -->\n<!-- /code -->\n")
+    assert listing.findings() == []
+    listing.append("03-warp/README.md", "\n## More\n\n<!-- code: common/cuda/twice.h#twice -->\n<!-- /code -->\n")
+    assert "expected a file of the chapter" in listing.only("listings")
+
+
+def test_a_paragraph_that_names_another_file_may_have_its_code(listing):
+    listing.append("03-warp/README.md", "\n" + LISTED % ("in `common/cuda/twice.h` too", "common/cuda/twice.h#twice"))
+    assert listing.findings() == []
+
+
 # --- Barriers -----------------------------------------------------------------------------------------------------------
 
 

@@ -66,7 +66,8 @@ def toy(tmp_path):
         toy.write(f"{name}/engine.cu", kernel(name))
         toy.write(f"{name}/main.cpp", "int main() {}\n")
         toy.write(f"{name}/README.md", f"# {name}\n\nOwn words of {name}.\n\n<!-- table: speed -->\n| {name} |\n"
-                  "<!-- /table -->\n\n" + "".join(f"shared {n}\n" for n in range(6)))
+                  f"<!-- /table -->\n\n<!-- code: engine.cu#run -->\ncode of {name}\n<!-- /code -->\n\n"
+                  + "".join(f"shared {n}\n" for n in range(6)))
         toy.write(f"{name}/results/machine.json", f'{{"chapter": "{name}"}}\n')
         toy.write(f"{name}/dead-ends/lost.patch", "lost\n")
     toy.commit()
@@ -340,11 +341,13 @@ def test_readme_tables_and_own_words_stay(toy):
     toy.fix("03-warp/README.md", "| 03-warp |\n", "| 03-warp, measured again |\n")
     toy.fix("03-warp/README.md", "Own words of 03-warp.", "Other words.")
     toy.fix("03-warp/README.md", "shared 3\n", "shared three\n")
+    toy.fix("03-warp/README.md", "code of 03-warp\n", "code of 03-warp, changed\n")
     done = toy.run()
     assert done.returncode == 0, done.stderr
     assert "04-graph/README.md: left out 1 change to words of its own" in done.stdout
     for name in CHAPTERS[4:]:
         text = toy.read(f"{name}/README.md")
+        assert f"#run -->\ncode of {name}\n<!-- /code -->\n" in text
         assert f"Own words of {name}." in text and f"<!-- table: speed -->\n| {name} |\n<!-- /table -->\n" in text
         assert "shared three\n" in text and "<<<<" not in text
 

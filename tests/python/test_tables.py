@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The README's tables: as the records say, and nothing else."""
 
+import copy
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from test_measure import record
 
+from minfer_tools import listings
 from minfer_tools.errors import Failure
 from minfer_tools.measure import plot, readme, records
 
@@ -24,13 +26,16 @@ def tree(tmp_path) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy(readme.REPORTED, tmp_path / "tools")
     shutil.copy(ROOT / "README.md", tmp_path)
+    for name in ("common", "oracle"):  # of which README files list code
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("README.md"))
     for path in ROOT.glob(readme.KERNELS):
         (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
     for path, _ in readme.readmes(ROOT)[1:]:
         target = tmp_path / "chapters" / path.parent.name
         target.mkdir(parents=True)
-        shutil.copy(path, target)
+        for file in [path, *path.parent.glob("*.cu*"), *path.parent.glob("*.h")]:
+            shutil.copy(file, target)
         for file in path.parent.glob("results/*.json"):
             (target / "results").mkdir(exist_ok=True)
             shutil.copy(file, target / "results")
@@ -52,7 +57,7 @@ def test_every_committed_table_is_what_the_records_say():
 
 def test_deleted_tables_come_back_byte_for_byte(tree):
     before = contents(tree)
-    blank = {path: readme.TABLE.sub(r"\1\4", path.read_text(encoding="utf-8")) for path in before}
+    blank = {path: listings.MARKED.sub(r"\1\4", readme.TABLE.sub(r"\1\4", path.read_text(encoding="utf-8"))) for path in before}
     for path, text in blank.items():
         path.write_text(text, encoding="utf-8")
     assert sum(path.read_bytes() != old for path, old in before.items()) == len(before)
@@ -144,22 +149,44 @@ def test_a_prompt_stands_beside_decoding_with_llama_cpps_and_says_where_nobody_t
 
 
 def test_the_ladder_has_a_table_of_prompts():
-    rows = readme.ladder(readme.Sources(with_prompt(ladder_records(), 1000), {}), "").split("\n\n")[1].splitlines()
-    assert rows[0] == "| pp512, tok/s | GPU, coder-0.5b | GPU, 9b |"
-    assert rows[2:] == ["| llama.cpp, stock file, `-fa 1` | 1000 | not yet measured |",
-                        "| [05-dp4a](chapters/05-dp4a/README.md) | 1000 | not yet measured |"]
+    rows = readme.rungs("pp512")(readme.Sources(with_prompt(ladder_records(), 1000), {}), "").splitlines()
+    assert rows[0] == "| pp512, tokens a second | GPU, coder-0.5b | GPU, 9b |"
+    assert rows[2:] == ["| 05-dp4a | 1000 | not yet measured |", "| llama.cpp, its best | 1000 | not yet measured |"]
 
 
 def test_models_stand_in_the_order_of_their_size():
-    header = readme.ladder(readme.Sources(ladder_records(), {}), "").splitlines()[0]
+    header = readme.rungs("tg128")(readme.Sources(ladder_records(), {}), "").splitlines()[0]
     assert header.endswith("| GPU, coder-0.5b | GPU, 9b |")
     sizes = sorted(["3b-synthetic", "1.5b-synthetic", "tiny", "coder-0.5b"], key=readme.by_size)
     assert sizes == ["tiny", "coder-0.5b", "1.5b-synthetic", "3b-synthetic"]
 
 
-def test_llama_cpps_rows_say_how_it_ran():
-    rows = readme.ladder(readme.Sources(ladder_records(), {}), "").splitlines()
-    assert rows[2] == "| llama.cpp, stock file, `-fa 1` | 100.0 (50.0 %) | 100.0 (50.0 %) |"
+def test_llama_cpp_stands_at_its_best_below_the_chapters():
+    found = ladder_records()
+    slower = copy.deepcopy(found[0]["runs"][0])
+    slower["options"]["fa"], slower["tests"][0]["samples_ns"] = "0", [2_560_000_000]
+    found[0]["runs"].append(slower)
+    rows = readme.rungs("tg128")(readme.Sources(found, {}), "").splitlines()
+    assert rows[-1] == "| llama.cpp, its best | 100.0 (50.0 %) | 100.0 (50.0 %) |"
+
+
+def test_a_step_is_told_of_a_model_that_both_chapters_ran():
+    found = ladder_records()
+    after = copy.deepcopy(found[1]) | {"chapter": "06-fused-attention"}
+    for run in after["runs"]:
+        run["tests"][0]["samples_ns"] = [640_000_000]
+    sources = readme.Sources([*found, after], {})
+    assert readme.step(sources, "05-dp4a 06-fused-attention") == "GPU, 9b: **100.0 tokens a second before, 200.0 after.**\n"
+    assert readme.step(sources, "02-naive 05-dp4a").startswith("Not yet measured: `./minfer bench")
+
+
+def test_a_chapter_s_foot_leads_to_its_neighbours(tree):
+    feet = [readme.turn(readme.Sources.load(tree), path.parent.name) for path, _ in readme.readmes(tree)[1:]]
+    everything = "[All chapters](../../README.md#the-chapters)"
+    assert feet[0] == f"{everything} · [Next: 01 The reference](../01-reference/README.md)\n"
+    assert all(foot.startswith("[Before: ") and f" · {everything}" in foot for foot in feet[1:])
+    assert "Next" not in feet[-1]
+    assert "## The chapters\n" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_cpus_figures_are_no_part_of_the_ladder():
@@ -220,9 +247,9 @@ def test_prompts_have_a_picture_of_their_own(tmp_path):
     sources = readme.Sources(with_prompt(ladder_records(), 1000), {})
     drawn = [path.name for path in plot.draw_all(sources, tmp_path)]
     assert drawn[3:] == ["ladder-gpu-pp512.svg", "ladder-gpu-pp512-dark.svg", "ladder-gpu-pp512.png"]
-    shown = readme.ladder_plot(sources, "")
+    shown = readme.ladder_plot("pp512")(sources, "")
     assert "every chapter's pp512, and llama.cpp" in shown and "ladder-gpu-pp512-dark.svg" in shown
-    assert "pp512" not in readme.ladder_plot(readme.Sources(ladder_records(), {}), "")
+    assert readme.ladder_plot("pp512")(readme.Sources(ladder_records(), {}), "") == ""
 
 
 def test_the_committed_pictures_are_what_the_records_say(tmp_path):

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from minfer_tools import listings
+
 from .rule import Finding, LintedChapter, Project, at, rule
 
 IDENTICAL = ("CMakeLists.txt", "main.cpp")
@@ -107,3 +109,11 @@ def _table_markers(chapter: LintedChapter) -> Iterator[Finding]:
             opened = None
     if opened is not None:
         yield Finding(chapter.readme_path, opened, "readme", "a table that is not closed by <!-- /table -->")
+
+
+@rule("listings")
+def code_beside_text(project: Project) -> Iterator[Finding]:
+    """A README lists what its paragraph names: a definition of the chapter's file, or of one that the paragraph names too."""
+    for chapter in project.chapters:
+        for line, found in listings.problems(chapter.readme, chapter.chapter.path, project.root):
+            yield Finding(chapter.readme_path, line, "listings", found)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The tables of the README files, from the records and the specification's reported figures, and nothing
-else: the same inputs give the same bytes."""
+"""The tables of the README files, from the records and the specification's reported figures, and their code, from the sources,
+and nothing else: the same inputs give the same bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import listings
+from ..chapter_tree import Chapter, find_chapters
 from ..errors import Failure
 from . import records, tables
 from .breakdown import IDLE, STEP, Breakdown
@@ -32,15 +34,22 @@ class Sources:
     records: list[dict]
     reported: dict
     kernels: list[dict] = field(default_factory=list)  # what tests/chapters/gpu_check.py timed by itself, by machine
+    chapters: list[Chapter] = field(default_factory=list)
 
     @classmethod
     def load(cls, root: Path = ROOT) -> Sources:
         return cls(records.load_all(root / "chapters"),
                    json.loads((root / "tools" / "reported.json").read_text(encoding="utf-8")),
-                   [json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob(KERNELS))])
+                   [json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob(KERNELS))],
+                   [chapter for chapter in find_chapters(root) if (chapter.path / "README.md").is_file()])
 
     def of(self, chapter: str) -> list[dict]:
         return [record for record in self.records if record["chapter"] == chapter]
+
+    def link(self, name: str, form: str = "{}", folder: str = "chapters/") -> str:
+        """To a chapter, with its number and title; the name of one that is not there."""
+        title = next((f"{name[:2]} {chapter.title}" for chapter in self.chapters if chapter.name == name), None)
+        return f"[{form.format(title)}]({folder}{name}/README.md)" if title else name
 
 
 def by_size(model: str) -> tuple[float, str]:
@@ -156,27 +165,75 @@ def ladder_results(sources: Sources, test: str = LADDER_TEST) -> list[Result]:
             and result.record["machine"]["bandwidth_of"] != "cpu"]
 
 
-def ladder(sources: Sources, _: str) -> str:
-    """Every chapter's speed in decoding, and below in reading a prompt: a column for each machine and model."""
-    cells: dict[str, dict[tuple, str]] = {}
-    for result in [result for test in LADDER_TESTS for result in ladder_results(sources, test)]:
-        title = (tables.engine_title(result.run) if result.run["engine"] == "llama.cpp"
-                 else f"[{result.record['chapter']}](chapters/{result.record['chapter']}/README.md)")
-        key = (result.record["machine"]["name"], result.run["model"]["name"], result.test.name)
-        share = f" ({tables.percent(result.share)})" if result.share else ""
-        cells.setdefault(title, {})[key] = tables.speed(result.speed) + share
-    if not cells:
-        reported = sources.reported
-        return tables.markdown(["machine", "model", "tok/s"],
-                               [[reported["machine"], reported["model"], not_yet("./minfer bench --reproduce")]], left=3)
-    columns = sorted({key[:2] for row in cells.values() for key in row}, key=lambda column: (column[0], by_size(column[1])))
-    # Above the chapters llama.cpp, the file that everybody has first.
-    titles = sorted(cells, key=lambda title: (not title.startswith("llama.cpp"), "stock" not in title, title))
-    return "\n".join(
-        tables.markdown([f"{test}, tok/s{share}", *(f"{machine}, {model}" for machine, model in columns)],
-                        [[title, *(cells[title].get((*column, test), "not yet measured") for column in columns)]
-                         for title in titles])
-        for test, share in ((LADDER_TEST, " (of the roofline)"), (PROMPT_TEST, "")))
+def rungs(test: str) -> Callable[[Sources, str], str]:
+    """The renderer of a table of every chapter's speed in a test, with a column for each machine and model."""
+    def table(sources: Sources, _: str) -> str:
+        best: dict[str, dict[tuple, Result]] = {}
+        for result in ladder_results(sources, test):
+            name = "" if result.run["engine"] == "llama.cpp" else result.record["chapter"]
+            row, key = best.setdefault(name, {}), (result.record["machine"]["name"], result.run["model"]["name"])
+            row[key] = max(result, row.get(key, result), key=lambda found: found.speed)
+        if not best:
+            reported = sources.reported
+            return tables.markdown(["machine", "model", "tok/s"],
+                                   [[reported["machine"], reported["model"], not_yet("./minfer bench --reproduce")]], left=3)
+        columns = sorted({(result.record["machine"]["name"], result.run["model"]["name"])
+                          for each in LADDER_TESTS for result in ladder_results(sources, each)},
+                         key=lambda column: (column[0], by_size(column[1])))
+
+        def cell(result: Result | None) -> str:
+            share = f" ({tables.percent(result.share)})" if result and result.share else ""
+            return tables.speed(result.speed) + share if result else "not yet measured"
+
+        titles = {name: sources.link(name) if name else "llama.cpp, its best" for name in best}
+        return tables.markdown([f"{test}, tokens a second", *(f"{machine}, {model}" for machine, model in columns)],
+                               [[titles[name], *(cell(best[name].get(column)) for column in columns)]
+                                for name in sorted(best, key=lambda name: (not name, name))])
+    return table
+
+
+def step(sources: Sources, chapters: str) -> str:
+    """A sentence on what was measured before a chapter and after it: of the 1.5B where that was run on both."""
+    speeds: dict[tuple, dict[str, float]] = {}
+    for result in ladder_results(sources):
+        if result.run["engine"] != "llama.cpp":
+            key = (result.record["machine"]["name"], result.run["model"]["name"])
+            speeds.setdefault(key, {})[result.record["chapter"]] = result.speed
+    for (machine, model), found in sorted(speeds.items(), key=lambda item: not item[0][1].startswith("1.5b")):
+        if all(chapter in found for chapter in chapters.split()):
+            before, after = (tables.speed(found[chapter]) for chapter in chapters.split())
+            return f"{machine}, {model}: **{before} tokens a second before, {after} after.**\n"
+    return f"{not_yet('./minfer bench --reproduce').capitalize()}\n"
+
+
+def reported_ladder(sources: Sources, _: str) -> str:
+    """The specification's own figures, which nobody of this project has measured."""
+    reported = sources.reported
+    rows = [[sources.link(name), figure] for name, figure in reported["chapters"].items()]
+    rows += [[f"llama.cpp, {entry['as']}", entry["tok_per_s"]] for entry in reported["llama.cpp"]]
+    return tables.markdown([f"{reported['machine']}, {reported['model']}, {reported['test']}", "tok/s, reported"], rows)
+
+
+def idea_of(readme: str) -> str:
+    """The first sentence of a chapter's README."""
+    paragraph = re.sub(r"<!--.*?-->\n?", "", readme, flags=re.DOTALL).partition("\n\n")[2].partition("\n\n")[0]
+    sentence = re.split(r"(?<=[.?])\s", re.sub(r"^\*\*The idea\.\*\*\s*", "", " ".join(paragraph.split())))[0]
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", sentence)
+
+
+def chapter_list(sources: Sources, _: str) -> str:
+    """The chapters that there are, in the order in which they are read."""
+    return "".join(f"- **{sources.link(chapter.name)}.** {idea_of((chapter.path / 'README.md').read_text(encoding='utf-8'))}\n"
+                   for chapter in sources.chapters)
+
+
+def turn(sources: Sources, name: str) -> str:
+    """The foot of a chapter: to the one before, to all, and to the next."""
+    at = [chapter.name for chapter in sources.chapters].index(name)
+    before, after = sources.chapters[max(at - 1, 0):at], sources.chapters[at + 1:at + 2]
+    links = [*(sources.link(c.name, "Before: {}", "../") for c in before), "[All chapters](../../README.md#the-chapters)",
+             *(sources.link(c.name, "Next: {}", "../") for c in after)]
+    return f"{' · '.join(links)}\n"
 
 
 def breakdown(sources: Sources, chapter: str) -> str:
@@ -288,24 +345,28 @@ def picture(machine: str, test: str) -> str:
     return f"ladder-{machine}" + ("" if test == LADDER_TEST else f"-{test}")
 
 
-def ladder_plot(sources: Sources, _: str) -> str:
-    """The ladder's pictures, for a light page and a dark one: tools/render_tables.py --plot draws them."""
-    return "".join(
+def ladder_plot(test: str) -> Callable[[Sources, str], str]:
+    """The renderer of a ladder's pictures, for a light page and a dark one: tools/render_tables.py --plot draws them."""
+    limit = "the roofline, " if test == LADDER_TEST else ""
+    return lambda sources, _: "".join(
         f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{FIGURES}/{picture(machine, test)}-dark.svg">\n'
         f'<img alt="The ladder on an {name}: every chapter\'s {test}, {limit}and llama.cpp" '
         f'src="{FIGURES}/{picture(machine, test)}.svg">\n</picture>\n'
-        for test, limit in ((LADDER_TEST, "the roofline, "), (PROMPT_TEST, ""))
         for machine, name in sorted(ladder_machines(sources, test).items()))
 
 
 RENDERERS: dict[str, Callable[[Sources, str], str]] = {
-    "results": chapter_results, "roofline": roofline, "llama.cpp": llama_cpp, "ladder": ladder,
-    "ladder plot": ladder_plot, "breakdown": breakdown, "kernels": kernels, "reference": reference}
+    "results": chapter_results, "roofline": roofline, "llama.cpp": llama_cpp, "ladder": rungs(LADDER_TEST),
+    "prompts": rungs(PROMPT_TEST), "ladder plot": ladder_plot(LADDER_TEST), "prompt plot": ladder_plot(PROMPT_TEST),
+    "breakdown": breakdown, "kernels": kernels, "reference": reference, "reported": reported_ladder, "chapters": chapter_list,
+    "turn": turn}
 
 
 def render(text: str, chapter: str, sources: Sources, where: str) -> str:
     """A README with its tables as the sources have them; what stands outside the markers stays."""
     def table(match: re.Match) -> str:
+        if match[2].startswith("step "):
+            return match[1] + step(sources, match[2].removeprefix("step ")) + match[4]
         if match[2] not in RENDERERS:
             raise Failure(f"{where}: found the table {match[2]!r}, expected one of {', '.join(RENDERERS)}")
         return match[1] + RENDERERS[match[2]](sources, chapter) + match[4]
@@ -325,7 +386,7 @@ def changes(root: Path = ROOT) -> list[tuple[Path, str]]:
     found = []
     for path, chapter in readmes(root):
         old = path.read_text(encoding="utf-8")
-        new = render(old, chapter, sources, str(path.relative_to(root)))
+        new = listings.render(render(old, chapter, sources, str(path.relative_to(root))), path.parent, root)
         if new != old:
             found.append((path, new))
     return found
