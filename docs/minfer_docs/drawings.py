@@ -279,6 +279,57 @@ def load_after(theme: Theme) -> str:
     return warp_load(theme, "32 lanes read 32 neighbours", "4 sectors fetched, all of them used", runs=1, cells=32)
 
 
+# --- CUDA ----------------------------------------------------------------------------------------------------------
+
+
+def cuda_threads(theme: Theme) -> str:
+    """The primer's launch: four blocks of 128 threads, a block's four warps, a warp's 32 lanes."""
+    c = Canvas(760, 300, theme)
+    c.text(2, 20, "add_up<<<4, 128>>>: a grid of 4 blocks of 128 threads", 14, "start", bold=True)
+    c.text(2, 44, "grid", 12, "start", bold=True)
+    for block in range(4):
+        c.box(64 + block * 174, 30, 164, 40, warm(theme) if block == 2 else "none")
+        c.text(146 + block * 174, 55, f"blockIdx.x = {block}", 11.5, mono=True)
+    c.line((412, 70), (64, 112), arrow=False)
+    c.line((576, 70), (750, 112), arrow=False)
+    c.text(2, 134, "block", 12, "start", bold=True)
+    c.box(64, 112, 686, 52, warm(theme))
+    for warp in range(4):
+        c.box(72 + warp * 170, 120, 160, 36, soft(theme) if warp == 1 else "none")
+        c.text(152 + warp * 170, 143, f"warp {warp}: {warp * 32} to {warp * 32 + 31}", 11.5)
+    c.line((242, 156), (64, 206), arrow=False)
+    c.line((402, 156), (750, 206), arrow=False)
+    c.text(2, 228, "warp", 12, "start", bold=True)
+    width = 686 / 32
+    for lane in range(32):
+        c.box(64 + lane * width, 206, width, 34, theme.accent if lane == 5 else soft(theme), theme.faint, 1)
+        c.text(64 + (lane + 0.5) * width, 228, str(lane), 10.5, mono=True, colour=inverse(theme) if lane == 5 else None)
+    c.text(64, 266, "lane 5 of warp 1 of block 2: threadIdx.x = 37, and its value is number 2 * 128 + 37 = 293", 12.5, "start")
+    c.text(64, 288, "a block stays on one SM, its threads share memory and barriers; a warp runs as one", 12.5, "start")
+    return c.svg()
+
+
+def cuda_shuffle(theme: Theme) -> str:
+    """A sum over eight lanes by __shfl_xor_sync, with numbers."""
+    c = Canvas(760, 276, theme)
+    c.text(2, 20, "A sum by shuffles, over 8 lanes: each lane adds what a lane some way off has", 14, "start", bold=True)
+    values = [3, 1, 4, 1, 5, 9, 2, 6]
+    x0, width, y = 150, 74, 40
+    for step, distance in enumerate((4, 2, 1, 0)):
+        c.text(2, y + 19, "each lane's value" if step == 0 else f"distance {8 >> step}", 12, "start")
+        for lane, value in enumerate(values):
+            c.box(x0 + lane * width, y, 46, 28, warm(theme) if distance == 0 else soft(theme))
+            c.text(x0 + lane * width + 23, y + 19, str(value), 12.5, mono=True)
+            if distance:
+                c.line((x0 + lane * width + 23, y + 28), (x0 + (lane ^ distance) * width + 23, y + 58), width=1)
+                c.line((x0 + lane * width + 23, y + 28), (x0 + lane * width + 23, y + 58), arrow=False, colour=theme.accent,
+                       width=2)
+        values = [value + values[lane ^ distance] for lane, value in enumerate(values)] if distance else values
+        y += 58
+    c.text(2, 268, "Three exchanges, and all eight lanes have 31; a warp takes five. No memory, no barrier.", 12.5, "start")
+    return c.svg()
+
+
 # --- The emulator ------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +395,10 @@ DRAWINGS = {
                            "One load of a warp in the naive port."),
     "load-after": Drawing(load_after, "32 runs of 32 values; all of the first run are read, and nothing else is fetched",
                           "The same load a chapter later."),
+    "cuda-threads": Drawing(cuda_threads, "A grid has four blocks, a block four warps, a warp 32 lanes",
+                            "Who is who in a launch: grid, block, warp, lane."),
+    "cuda-shuffle": Drawing(cuda_shuffle, "Eight lanes add their values in three exchanges, with the lane 4, 2 and 1 apart",
+                            "What `__shfl_xor_sync` does: values go from lane to lane."),
     "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",
                         "Who runs what in the emulator."),
 }

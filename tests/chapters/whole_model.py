@@ -4,6 +4,8 @@
 
     whole_model.py make FOLDER                     writes the models (needs numpy)
     whole_model.py check PROGRAM FOLDER --reference PROGRAM
+    whole_model.py try PROGRAM FOLDER              how far the logits and tokens are from the recorded ones: for
+                                                   `minfer try`; exit status 3 where sums only have another order
     whole_model.py steps PROGRAM FOLDER            the same logits, however many tokens a step carries
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules: the smallest
                                                    model alone, or with --every-model all of them
@@ -13,8 +15,9 @@
                                                    and with options that it has not
     whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
 
-The committed hashes are in logits_hash.json; `check --update` writes PROGRAM's into it. Exit status:
-0 equal, 1 different, 77 skipped, with the reason.
+The committed hashes and tokens are in logits_hash.json, the last logits of each small model in
+logits/; `check --update` writes PROGRAM's. Exit status: 0 equal, 1 different, 77 skipped, with the
+reason.
 """
 
 from __future__ import annotations
@@ -25,13 +28,17 @@ import os
 import random
 import re
 import shlex
+import statistics
 import subprocess
 import sys
+import tempfile
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HASHES = HERE / "logits_hash.json"
+LOGITS = HERE / "logits"
 REAL_MODEL = "coder-0.5b"
 REAL_CASES = HERE.parent / "reference" / "llama_cpp_0.5b.json"
 REAL_HASHES = HERE / "records" / "h200-correctness.json"
@@ -42,6 +49,10 @@ STEPS = (1, 2, 3, 5, 8)  # tokens a step carries: TCHUNK
 SPECULATION_MODELS = ("tiny-loop", "tiny-d")  # one whose texts repeat themselves, and one whose do not
 REAL_TOKENS = 480  # of the small models
 RAGGED = 11  # tokens of a prompt, and of what is forced after it: no step size but 1 divides it
+# What another order of sums does to logits: next to nothing, but where an activation was about to be
+# rounded to another integer.
+ROUNDING, TIPPED = 1e-4, 0.05
+OTHER_ORDER = 3
 NO_GPU = ("there is no NVIDIA GPU", "no NVIDIA driver")
 
 
@@ -51,10 +62,16 @@ class Skip(Exception):
 
 @dataclass
 class Forced:
-    """What a program says under teacher forcing: argmax and margin of each position, and the hash."""
+    """What a program says under teacher forcing: argmax and margin of each position, the hash, and the last
+    position's logits where they were asked for."""
 
     predictions: dict[int, tuple[int, float]]
     hash: str
+    last: array
+
+    @property
+    def tokens(self) -> list[int]:
+        return [best for best, _ in self.predictions.values()]
 
 
 def slug(program: Path) -> str:
@@ -85,9 +102,15 @@ def run(program: Path, arguments: list[str], **environment: str) -> str:
     return done.stdout
 
 
-def force(program: Path, model: Path, ids: list[int], prompt: int, **environment: str) -> Forced:
+def force(program: Path, model: Path, ids: list[int], prompt: int, keep: bool = False, **environment: str) -> Forced:
     """The ids after the first `prompt` forced, through the specification's form MODEL N IDS."""
-    output = run(program, [str(model), "0", *map(str, ids)], TEACHER=str(prompt), **environment)
+    logits = array("f")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "logits.npy")
+        options = ["--logits", str(file)] if keep else []
+        output = run(program, [*options, str(model), "0", *map(str, ids)], TEACHER=str(prompt), **environment)
+        if keep:
+            logits = last_row(file)
     *lines, last = output.splitlines()
     predictions = {}
     for line in lines:
@@ -97,7 +120,15 @@ def force(program: Path, model: Path, ids: list[int], prompt: int, **environment
     if word != "logits-hash" or int(rows) != len(ids) - prompt + 1 or len(predictions) != int(rows):
         raise RuntimeError(f"{program.name}: {last!r} after {len(lines)} lines; expected the hash of "
                            f"{len(ids) - prompt + 1} rows")
-    return Forced(predictions, value)
+    return Forced(predictions, value, logits)
+
+
+def last_row(file: Path) -> array:
+    """Of a matrix of float32 in an .npy file."""
+    content = file.read_bytes()
+    begin = 10 + int.from_bytes(content[8:10], "little")
+    columns = int(re.search(rb"'shape': \(\d+, (\d+)\)", content[:begin])[1])
+    return array("f", content[-4 * columns:])
 
 
 def generate(program: Path, model: Path, ids: list[int], n: int) -> list[int]:
@@ -113,6 +144,7 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
     dead_end = data["dead_ends"].get(name)
     tolerance = dead_end["tolerance"] if dead_end else data["tolerances"][name]
     committed = dead_end["hashes"] if dead_end else data["hashes"].setdefault(name, {})
+    tokens, last = {}, array("f")
     if dead_end and not committed and not update:
         problems.append(f"{name}: no hash is committed for it")
     deep = {case: data["deep"][case] for case in data["deep"] if name in data["deep"][case]["chapters"]}
@@ -121,7 +153,10 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
         model, ids, prompt = model_path(folder, case.get("model", model_name)), case["ids"], case["prompt"]
         ids = ids * case.get("times", 1)
 
-        forced = force(program, model, ids, prompt)
+        forced = force(program, model, ids, prompt, keep=True)
+        if model_name in data["cases"]:
+            last += forced.last
+            tokens[model_name] = forced.tokens
         if update:
             committed[model_name] = forced.hash
         elif forced.hash != committed.get(model_name):
@@ -138,11 +173,9 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
                                 f"has {margin}, tolerance {tolerance}")
 
         if "generate" in case:
-            answer = generate(program, model, ids[:prompt], case["generate"])
-            again = force(program, model, ids[:prompt] + answer[:-1], prompt)
-            if answer != [best for best, _ in again.predictions.values()]:
-                problems.append(f"{model_name}: decoding gives {answer}, forcing the same "
-                                f"{[best for best, _ in again.predictions.values()]}")
+            answer, again = decoded(program, model, case)
+            if answer != again:
+                problems.append(f"{model_name}: decoding gives {answer}, forcing the same {again}")
 
         for same in data["same_bits"].get(name, []):
             if model_name in deep and not same.get("deep"):
@@ -152,7 +185,59 @@ def check(program: Path, reference: Path, folder: Path, data: dict, cases: list[
             if found != wanted:
                 problems.append(f"{model_name}: with {same['environment'] or 'no option'} the logits hash is "
                                 f"{found}; expected {wanted}, that of {same['as']}")
+    if not dead_end and not cases and record_of(name, data) == name:
+        file = LOGITS / f"{name}.f32"
+        if update:
+            data["tokens"][name] = tokens
+            file.write_bytes(last.tobytes())
+        if data["tokens"].get(name) != tokens or not file.is_file() or file.read_bytes() != last.tobytes():
+            problems.append(f"{name}: its tokens or {file.name} are those of another program, or none")
     return problems
+
+
+def record_of(name: str, data: dict) -> str:
+    """The program whose tokens and logits are recorded: of those with the same bits, the first."""
+    same = next((same["as"] for same in data["same_bits"].get(name, []) if not same["environment"]), name)
+    return same if same == name else record_of(same, data)
+
+
+def decoded(program: Path, model: Path, case: dict) -> tuple[list[int], list[int]]:
+    """What is decoded after a case's prompt, and what forcing that predicts: the same."""
+    prompt = case["ids"][:case["prompt"]]
+    answer = generate(program, model, prompt, case["generate"])
+    return answer, force(program, model, prompt + answer[:-1], len(prompt)).tokens
+
+
+def attempt(program: Path, folder: Path, data: dict) -> int:
+    """Says in two lines how the logits and the tokens differ from the recorded ones; returns the exit status."""
+    name = slug(program)
+    tokens = data["tokens"][record_of(name, data)]
+    recorded = array("f", (LOGITS / f"{record_of(name, data)}.f32").read_bytes())
+    differences, parted, same_bits, count = {}, [], True, 0
+    for model_name, case in data["cases"].items():
+        model, ids, prompt = model_path(folder, model_name), case["ids"], case["prompt"]
+        forced = force(program, model, ids, prompt, keep=True)
+        same_bits = same_bits and forced.hash == data["hashes"][name][model_name]
+        before, recorded = recorded[:len(forced.last)], recorded[len(forced.last):]
+        differences[model_name] = max(abs(a - b) for a, b in zip(forced.last, before))
+        parted += [f"{model_name}, position {position}: {found}, recorded {expected}" for position, found, expected
+                   in zip(forced.predictions, forced.tokens, tokens[model_name]) if found != expected]
+        count += len(forced.tokens)
+        if model_name == next(iter(data["cases"])):  # a loop around the model, whichever that is
+            answer, again = decoded(program, model, case)
+            parted += [f"{model_name}, decoding: {answer}, reading the same {again}"] if answer != again else []
+            count += len(answer)
+    worst = max(differences, key=differences.get)
+    typical = statistics.median(differences.values())
+    same_sums = same_bits or (typical <= ROUNDING and differences[worst] <= TIPPED)
+    if same_bits:
+        print(f"logits   the recorded bits, on {len(differences)} small models")
+    elif same_sums:
+        print(f"logits   other bits, but by rounding alone: off by {differences[worst]:.2g} at most, {typical:.2g} typically")
+    else:
+        print(f"logits   wrong: off by {differences[worst]:.2g} at most, on {worst}, and {typical:.2g} typically")
+    print(f"tokens   part at {parted[0]}" if parted else f"tokens   equal, all {count}")
+    return 1 if parted or not same_sums else 0 if same_bits else OTHER_ORDER
 
 
 def steps(program: Path, folder: Path, data: dict, cases: list[str]) -> list[str]:
@@ -283,8 +368,11 @@ def make(folder: Path, data: dict) -> None:
     except ModuleNotFoundError as error:
         raise Skip(f"{sys.executable} has no numpy, which tools/make_model needs") from error
     folder.mkdir(parents=True, exist_ok=True)
+    made_by = max(file.stat().st_mtime for file in MAKE_MODEL.parent.glob("minfer_tools/*.py"))
     for name in {*data["cases"], data["schedules"]["model"], *SPECULATION_MODELS}:
-        subprocess.run([sys.executable, str(MAKE_MODEL), str(folder / f"{name}.gguf"), "--preset", name], check=True)
+        path = folder / f"{name}.gguf"
+        if not path.is_file() or path.stat().st_mtime < made_by:
+            subprocess.run([sys.executable, str(MAKE_MODEL), str(path), "--preset", name, "--quiet"], check=True)
 
 
 def to_text(data: dict) -> str:
@@ -299,7 +387,7 @@ def to_text(data: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("make", "check", "steps", "schedules", "speculation", "refusals", "real"))
+    parser.add_argument("command", choices=("make", "check", "try", "steps", "schedules", "speculation", "refusals", "real"))
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
@@ -314,6 +402,8 @@ def main() -> int:
             make(options.paths[0], data)
             return 0
         program, folder = options.paths[0], options.paths[-1]
+        if options.command == "try":
+            return attempt(program, folder, data)
         if options.command == "real":
             problems = real(program, options.cases)
         elif options.command == "check":
@@ -329,6 +419,10 @@ def main() -> int:
     except Skip as reason:
         print(f"skipped: {reason}")
         return 77
+    except RuntimeError as error:  # a program's failure: its last line says which
+        print(str(error) if options.command != "try" else
+              f"logits   none: {str(error).splitlines()[-1]}\ntokens   none")
+        return 1
     if options.update:
         HASHES.write_text(to_text(data), encoding="utf-8")
     for problem in problems:

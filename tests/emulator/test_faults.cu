@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include <cassert>
 
+#include "cuda/emulator/sanitizer.h"
 #include "cuda/graph.h"
 #include "cuda/ptx.h"
 #include "cuda/shared.h"
@@ -140,6 +141,10 @@ __global__ void increments(int* counter) {
   atomicAdd(counter, 1);
 }
 
+__global__ void copies(int* to, const int* from) {
+  if (threadIdx.x == 3) *to = *from;
+}
+
 template <int N>
 __global__ void templated() {
   if (threadIdx.x == N) return;
@@ -261,6 +266,19 @@ TEST_CASE("shared memory beyond the limit, misaligned copies, a stack that is us
   settings->stack_bytes = 64 << 10;
   CHECK_THAT(fault_of([&] { launch(recurses, 1, 1, 0, nullptr, ints.data(), 130); }),
              ContainsSubstring("the kernel has used up the thread's stack"));
+}
+
+TEST_CASE("an address where no memory is") {
+  if (emulator::kAddressSanitizer) return;  // which ends the program: wrong_accesses.cu
+  DeviceBuffer<int> there(1);
+  int* far = reinterpret_cast<int*>(std::uintptr_t{0x5000});
+  for (int i = 0; i < 3; ++i) {  // again after it was handled
+    CHECK_THAT(fault_of([&] { launch(copies, 1, 32, 0, nullptr, there.data(), nullptr); }),
+               ContainsSubstring(place("copies(int*, int const*)", "(0,0,0)", "(3,0,0)") +
+                                 "reads or writes at a null pointer"));
+    CHECK_THAT(fault_of([&] { launch(copies, 1, 32, 0, nullptr, far, there.data()); }),
+               ContainsSubstring("reads or writes at 0x5000, where no memory is"));
+  }
 }
 
 TEST_CASE("after a fault the device works as before") {

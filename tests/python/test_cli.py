@@ -346,6 +346,19 @@ def test_the_hash_does_not_depend_on_how_it_is_computed(model):
     assert teacher(model, 5, ids[:-1] + [1])[1] != expected[1]  # the last id counts
 
 
+def test_the_logits_are_those_of_the_predictions(model, tmp_path):
+    ids, file = [5, 6, 7, 8, 9], tmp_path / "logits.npy"
+    rows, _ = teacher(model, 2, ids, "--logits", file)
+    logits = np.load(file)
+    assert logits.dtype == np.float32 and logits.shape == (4, 480)
+    assert logits.argmax(axis=1).tolist() == [token for _, token, _ in rows]
+    first, second = np.sort(logits)[:, :-3:-1].T
+    assert (first - second).tolist() == pytest.approx([margin for _, _, margin in rows])
+    refused = program("run", "--model", model, "--logits", file, "hi")
+    assert refused.returncode == 2
+    assert refused.stderr == "reference: --logits: they are those of --teacher, which is not given (see --help)\n"
+
+
 HASHES = json.loads((ROOT / "tests" / "oracle" / "hashes.json").read_text())
 
 

@@ -778,12 +778,27 @@ def test_a_list_that_is_none_is_named(place):
 
 def test_models_json_has_the_models():
     models = catalogue.load().models
-    assert list(models) == ["0.5b", "1.5b", "3b", "coder-0.5b", "coder-1.5b"]
+    assert list(models) == ["0.5b", "1.5b", "3b", "coder-0.5b", "coder-1.5b", "tiny"]
     for model in models.values():
+        if isinstance(model.source, catalogue.MadeSource):
+            continue
         assert model.licence == ("LicenseRef-Qwen-Research" if model.name == "3b" else "Apache-2.0")
         from_hub = isinstance(model.source, catalogue.HubSource)
         assert from_hub == (model.sha256 is None)
         assert model.file.endswith("-instruct-q4_0.gguf")
+
+
+def test_tiny_is_made_without_a_network(tmp_path):
+    entry = catalogue.load()["tiny"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    for said in (f"made tiny, 601.7 kB: {entry.title}\n", ""):
+        done = subprocess.run([sys.executable, TOOLS / "get_model", "--offline", "tiny"], env=environment,
+                              capture_output=True, text=True)
+        path = Path(done.stdout.strip())
+        assert (done.returncode, done.stderr) == (0, said)
+        assert path == tmp_path / "minfer" / "models" / "tiny.gguf"
+    assert (path.stat().st_size, cache.sha256_of(path)) == (entry.size, entry.sha256)
+    assert gguf_file.tensor_digest(path) == entry.tensors_sha256
 
 
 @pytest.mark.model

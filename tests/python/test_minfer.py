@@ -21,7 +21,7 @@ from minfer_tools import cache
 from minfer_tools.errors import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("run", "chat", "tokenize", "detokenize", "model", "test", "doctor", "chapters", "diff",
+COMMANDS = ("run", "chat", "tokenize", "detokenize", "model", "try", "test", "doctor", "chapters", "diff",
             "bench", "compare", "docs")
 
 

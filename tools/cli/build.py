@@ -68,14 +68,14 @@ def default_options(device: gpu.Gpu | None) -> dict[str, str]:
     return options
 
 
-def stranger(where: Path) -> str | None:
+def stranger(where: Path, source: Path = ROOT) -> str | None:
     """The checkout or the place that a build folder was configured for, if not for these: one that was copied or
     moved still builds that checkout's sources, there."""
     try:
         text = (where / "CMakeCache.txt").read_text(encoding="utf-8")
     except OSError:
         return None
-    for key, here in (("CMAKE_HOME_DIRECTORY", ROOT), ("CMAKE_CACHEFILE_DIR", where)):
+    for key, here in (("CMAKE_HOME_DIRECTORY", source), ("CMAKE_CACHEFILE_DIR", where)):
         found = re.search(rf"^{key}:INTERNAL=(.*)$", text, re.M)
         if found and Path(found[1]).resolve() != here.resolve():
             return found[1]
@@ -87,13 +87,14 @@ def is_built(target: str) -> bool:
 
 
 class Build:
-    """One build folder: its place and the options that it is configured with."""
+    """One build folder: its place, the options that it is configured with, and whose sources it builds."""
 
-    def __init__(self, where: Path, options: dict[str, str], env: dict | None = None):
+    def __init__(self, where: Path, options: dict[str, str], env: dict | None = None, source: Path = ROOT):
         self.where = where
         self._options = options
         self._env = env
-        self._log = log_dir()
+        self._source = source
+        self._log = log_dir() if source == ROOT else places.make(where / "log")
         self._ran = False
 
     def binary(self, target: str) -> Path:
@@ -104,7 +105,7 @@ class Build:
         record = self.where / "minfer-options.json"
         wanted = json.dumps(self._options, sort_keys=True)
         with self._turn():
-            other = stranger(self.where)
+            other = stranger(self.where, self._source)
             if other:
                 say(f"configuring afresh: {self.where} was made for {other}")
                 (self.where / "CMakeCache.txt").unlink()
@@ -115,7 +116,7 @@ class Build:
                 say(f"configuring: {self.where}")
             # A folder that was configured by hand keeps its generator: CMake can't change it.
             generator = [] if self._is_configured() else ["-G", "Ninja"]
-            run_logged(["cmake", "-S", ROOT, "-B", self.where, *generator,
+            run_logged(["cmake", "-S", self._source, "-B", self.where, *generator,
                         *(f"-D{key}={value}" for key, value in sorted(self._options.items()))],
                        self._configure_log(), "cmake", env=self._env)
             replace_text(record, wanted)
@@ -133,8 +134,9 @@ class Build:
         if why:
             raise Failure(f"no {CUDA} can be built: {why}; --chapter oracle runs on the CPU")
 
-    def build(self, *targets: str) -> float:
-        """Builds the targets (all without any); returns the seconds that it took."""
+    def build(self, *targets: str, shown: int = 25) -> float:
+        """Builds the targets (all without any); returns the seconds that it took. Where that fails, `shown` lines of
+        the output are, from the one that tells the cause on."""
         start = time.monotonic()
         with self._turn():
             missing = [target for target in targets if not self.binary(target).exists()]
@@ -142,7 +144,7 @@ class Build:
                 say(f"building: {' '.join(missing) or self.where}")
             chosen = ["--target", *targets] if targets else []
             run_logged(["cmake", "--build", self.where, "--parallel", usable_cpus(), *chosen],
-                       self._log / f"{self._name()}-build.log", "the build", env=self._env, shown=25)
+                       self._log / f"{self._name()}-build.log", "the build", env=self._env, shown=shown)
         seconds = time.monotonic() - start
         if missing or not targets:
             say(f"  built in {seconds:.0f} s")

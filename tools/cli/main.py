@@ -15,6 +15,7 @@ from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
 from cli.console import USAGE, say
+from cli.tryout import EXAMPLES as TRY_EXAMPLES
 from minfer_tools import command_line
 from minfer_tools.command_line import exit_status, natural, positive
 
@@ -164,6 +165,13 @@ def make_parser() -> Parser:
 """)
     add_install(model)
     model.add_argument("name", nargs="?", metavar="NAME")
+
+    trial = add_command(commands, "try", "tryout:try_it",
+                        "build and test one chapter's kernels in the emulator, after an edit", TRY_EXAMPLES)
+    add_install(trial)
+    trial.add_argument("chapter", metavar="NN|first", help="the chapter; first: the primer's program")
+    trial.add_argument("--in", dest="folder", metavar="DIR",
+                       help="a copy of the chapter in DIR, with what it builds with; made where there is none")
 
     test = add_command(commands, "test", "test:test",
                        "build everything and run every test that this machine can run", """\

@@ -80,10 +80,14 @@ PYTHON_NEEDS = (Need("Python's venv module", "python3-venv", has_ensurepip),)
 EMULATOR_NEEDS = (
     Need("Boost.Context", "libboost-context-dev", header("boost/context/fiber.hpp")),
 )
-# What else the tests build with.
-TEST_NEEDS = (
+# What tests of kernels in the emulator build with.
+KERNEL_TEST_NEEDS = (
     *EMULATOR_NEEDS,
     Need("Catch2", "catch2", header("catch2/catch.hpp", "catch2/catch_all.hpp")),
+)
+# What else the tests build with.
+TEST_NEEDS = (
+    *KERNEL_TEST_NEEDS,
     Need("nlohmann-json", "nlohmann-json3-dev", header("nlohmann/json.hpp")),
     Need("Google Benchmark", "libbenchmark-dev", header("benchmark/benchmark.h")),
     Need("Git", "git", command("git")),

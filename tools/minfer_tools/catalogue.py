@@ -33,13 +33,20 @@ class PypiSource:
 
 
 @dataclass(frozen=True)
+class MadeSource:
+    """Random weights, of a preset of tools/make_model."""
+
+    preset: str
+
+
+@dataclass(frozen=True)
 class Model:
     """One entry. `size` and `sha256` are None where only the hub knows them."""
 
     name: str
     title: str
     file: str
-    source: HubSource | PypiSource
+    source: HubSource | PypiSource | MadeSource
     revision: str
     size: int | None
     licence: str
@@ -65,7 +72,7 @@ class Catalogue:
 def _model(entry: dict) -> Model:
     fields = dict(entry)
     source = dict(fields.pop("source"))
-    kind = {"hub": HubSource, "pypi": PypiSource}[source.pop("kind")]
+    kind = {"hub": HubSource, "pypi": PypiSource, "made": MadeSource}[source.pop("kind")]
     return Model(source=kind(**source), **fields)
 
 

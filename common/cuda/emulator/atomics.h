@@ -20,11 +20,16 @@ template <class T>
 using NotDeduced = typename Identity<T>::type;
 
 template <class T>
-constexpr void check_atomic_type() {
-  static_assert(
-      std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
-      "atomics are for integers of 32 or 64 bits: floating-point ones have no fixed order");
-}
+inline constexpr bool kIsAtomic = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+#define MINFER_EMULATOR_CHECK_ATOMIC(T) \
+  static_assert(                        \
+      minfer::emulator::kIsAtomic<T>,   \
+      "atomics are for integers of 32 or 64 bits: floating-point ones have no fixed order")
+
+/// The type that T's sums wrap around in; T where there is none, which is refused.
+template <class T>
+using Wrapping =
+    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, Identity<T>>::type;
 
 inline void after_atomic(bool changed) {
   if (changed) note_progress();
@@ -34,7 +39,7 @@ inline void after_atomic(bool changed) {
 /// old = *address; *address = change(old); in one step.
 template <class T, class Change>
 T atomic_update(T* address, Change change) {
-  check_atomic_type<T>();
+  MINFER_EMULATOR_CHECK_ATOMIC(T);
   T old = __atomic_load_n(address, __ATOMIC_RELAXED);
   T desired = change(old);
   while (!__atomic_compare_exchange_n(address, &old, desired, true, __ATOMIC_SEQ_CST,
@@ -50,7 +55,7 @@ T atomic_update(T* address, Change change) {
 template <class T>
 T atomicCAS(T* address, minfer::emulator::NotDeduced<T> compare,
             minfer::emulator::NotDeduced<T> value) {
-  minfer::emulator::check_atomic_type<T>();
+  MINFER_EMULATOR_CHECK_ATOMIC(T);
   T old = compare;
   const bool swapped =
       __atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -73,10 +78,10 @@ T atomicCAS(T* address, minfer::emulator::NotDeduced<T> compare,
   T name##_system(T* address, minfer::emulator::NotDeduced<T> v) {                    \
     return name(address, v);                                                          \
   }
-MINFER_EMULATOR_ATOMIC(atomicAdd, static_cast<std::make_unsigned_t<T>>(old) +
-                                      static_cast<std::make_unsigned_t<T>>(v))
-MINFER_EMULATOR_ATOMIC(atomicSub, static_cast<std::make_unsigned_t<T>>(old) -
-                                      static_cast<std::make_unsigned_t<T>>(v))
+MINFER_EMULATOR_ATOMIC(atomicAdd, static_cast<minfer::emulator::Wrapping<T>>(old) +
+                                      static_cast<minfer::emulator::Wrapping<T>>(v))
+MINFER_EMULATOR_ATOMIC(atomicSub, static_cast<minfer::emulator::Wrapping<T>>(old) -
+                                      static_cast<minfer::emulator::Wrapping<T>>(v))
 MINFER_EMULATOR_ATOMIC(atomicExch, v)
 MINFER_EMULATOR_ATOMIC(atomicMin, v < old ? v : old)
 MINFER_EMULATOR_ATOMIC(atomicMax, v > old ? v : old)
@@ -98,3 +103,4 @@ T atomicCAS_system(T* address, minfer::emulator::NotDeduced<T> compare,
                    minfer::emulator::NotDeduced<T> value) {
   return atomicCAS(address, compare, value);
 }
+#undef MINFER_EMULATOR_CHECK_ATOMIC

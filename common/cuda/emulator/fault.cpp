@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// How mistakes are reported: faults that the emulator finds itself, assertions in kernels, and what
-// AddressSanitizer finds.
+// How mistakes are reported: faults that the emulator finds itself, assertions in kernels, accesses
+// to no memory at all, and what AddressSanitizer finds.
 #include "cuda/emulator/fault.h"
 
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -45,9 +47,36 @@ std::string describe_access(Worker& worker) {
   return worker.whereabouts() + ": " + (is_write ? "writes " : "reads ") +
          std::to_string(__asan_get_report_access_size()) + " bytes at " + place;
 }
+#else
+std::string describe_bad_address(const void* address) {
+  constexpr std::uintptr_t kFirstPage = 4096;
+  if (reinterpret_cast<std::uintptr_t>(address) < kFirstPage)
+    return "reads or writes at a null pointer";
+  char text[64];
+  std::snprintf(text, sizeof text, "reads or writes at %p, where no memory is", address);
+  return text;
+}
+
+struct sigaction before;  // what SIGSEGV did until a kernel ran
+
+void on_bad_access(int, siginfo_t* info, void*) {
+  if (Worker::current() != nullptr) fail(describe_bad_address(info->si_addr));
+  sigaction(SIGSEGV, &before, nullptr);  // not a kernel's: it comes again, and takes its course
+}
 #endif
 
 }  // namespace
+
+void report_bad_accesses() {
+#if !defined(MINFER_EMULATOR_ASAN)
+  struct sigaction ours = {}, old;
+  ours.sa_sigaction = on_bad_access;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;  // fail() does not return
+  sigaction(SIGSEGV, &ours, &old);
+  if (old.sa_sigaction != on_bad_access) before = old;
+#endif
+}
+
 }  // namespace minfer::emulator
 
 /// What assert() calls when it does not hold. The C library has one, which knows nothing of

@@ -20,6 +20,10 @@ class Fault : public std::runtime_error {
 /// from device code only. What the grid's threads have on their stacks is not destroyed.
 [[noreturn]] void fail(std::string what);
 
+/// Makes an access of a kernel to no memory at all a fault of the kernel, from now on, whatever the
+/// program has done with SIGSEGV. (AddressSanitizer, where it is in use, sees to that itself.)
+void report_bad_accesses();
+
 /// "(x,y,z)".
 std::string to_string(uint3 index);
 

@@ -148,6 +148,7 @@ void run_grid(const KernelCall& call, const GridShape& shape) {
   if (current.seed) seed = Random(Random(*current.seed).next() + launch).next();
   const unsigned workers = workers_for(shape, current);
   Grid grid(call, shape, static_cast<int>(workers), seed, current.spin_limit);
+  report_bad_accesses();
   pool.run(grid, workers);
   if (!grid.fault().empty()) throw Fault(grid.fault());
 }

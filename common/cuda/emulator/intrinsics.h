@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // CUDA's integer, conversion and rounding intrinsics, and its cached loads. Approximate ones
-// (__expf,
-// __fdividef, rsqrtf, ...) are left out: no CPU has their bits.
+// (__expf, __fdividef, rsqrtf, ...) are left out: no CPU has their bits.
 #pragma once
 
 #include <cmath>
@@ -10,6 +9,23 @@
 #include <cstring>
 
 #include "cuda/emulator/vector_types.h"
+
+namespace minfer::emulator {
+
+/// Stands for those approximate functions whose names the C library has for its own.
+template <class... T>
+float approximate(T...) {
+  static_assert(sizeof...(T) == 0, "no CPU has the bits of this approximation: see minfer/math.h");
+  return 0;
+}
+
+}  // namespace minfer::emulator
+
+#define __expf minfer::emulator::approximate
+#define __logf minfer::emulator::approximate
+#define __powf minfer::emulator::approximate
+#define __sinf minfer::emulator::approximate
+#define __cosf minfer::emulator::approximate
 
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);

@@ -195,6 +195,9 @@ void add_running(CLI::App& app, const EngineInfo& info, Arguments& arguments,
       "the first N ids are the prompt, the others are forced: prints for positions N-1 to the last "
       "\"POSITION ARGMAX MARGIN\", then \"logits-hash XXH64 rows ROWS\"");
   variables.add(teacher, "TEACHER");
+  app.add_option("--logits", arguments.output,
+                 "with --teacher: an .npy file for those positions' logits, [ROWS, tokens] float32")
+      ->type_name("FILE");
   add_loading(app, arguments);
   add_engine_options(app, info, arguments, variables);
 }

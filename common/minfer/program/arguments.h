@@ -42,7 +42,7 @@ struct Arguments {
   bool no_mmap = false;                   ///< read the file instead of mapping it
   std::string op;                         ///< dump: the intermediate to stop after
   std::uint32_t layer = 0;                ///< dump: in which layer
-  std::string output;                     ///< dump: an .npy file; empty: text to standard output
+  std::string output;                     ///< dump, --logits: an .npy file; empty: none
   BenchPlan bench;                        ///< bench: what to measure
 };
 

@@ -120,6 +120,9 @@ void Session::check_prompt() const {
     throw UsageError("--teacher (TEACHER): found " + std::to_string(*arguments_.teacher) +
                      ", but there are only " + std::to_string(prompt_.size()) + " ids");
   }
+  if (arguments_.command == Command::kRun && !arguments_.output.empty() && !arguments_.teacher) {
+    throw UsageError("--logits: they are those of --teacher, which is not given");
+  }
   if (arguments_.command == Command::kDump && arguments_.layer >= model_.config().n_layers) {
     throw UsageError("--layer: found " + std::to_string(arguments_.layer) +
                      ", the model's are 0 to " + std::to_string(model_.config().n_layers - 1));
@@ -218,11 +221,15 @@ int Session::teacher() {
   const Span<const Token> all(ids);
   const std::size_t n_tokens = model_.config().n_tokens;
   LogitsHash hash;
+  std::vector<float> kept;
   const double start = now();
   if (!feed(all.subspan(0, k - 1))) return kInterrupted;
   engine_->force(all.subspan(k - 1, ids.size() - (k - 1)),
                  [&](std::uint32_t position, const float* logits) {
                    hash.add(position, logits, n_tokens);
+                   if (!arguments_.output.empty()) {
+                     kept.insert(kept.end(), logits, logits + n_tokens);
+                   }
                    const Prediction best = argmax(logits, n_tokens);
                    char line[64];
                    std::snprintf(line, sizeof line, "%u %d %.9g\n", position, best.id,
@@ -230,6 +237,9 @@ int Session::teacher() {
                    write_output(line);
                    if (InterruptGuard::requested()) throw Interrupted{};
                  });
+  if (!arguments_.output.empty()) {
+    write_npy(arguments_.output, kept.data(), hash.rows(), n_tokens);
+  }
   write_output("logits-hash " + hash.hex() + " rows " + std::to_string(hash.rows()) + "\n");
   say("teacher: " + rate(ids.size(), now() - start, ids.size()));
   return kDone;

@@ -34,7 +34,5 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 /// A CTA's own memory can't be made from this declaration alone: see cuda/shared.h.
-#define __shared__                                                                   \
-  _Pragma(                                                                           \
-      "GCC error \"declare shared memory with MINFER_SHARED or dynamic_shared<T>() " \
-      "(cuda/shared.h)\"")
+#define __shared__ \
+  _Pragma("GCC error \"declare it by MINFER_SHARED or dynamic_shared (cuda/shared.h)\"")
