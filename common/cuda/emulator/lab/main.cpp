@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+//
+// A chapter's engine in the lab: a step of one token behind a prompt, its launches counted, or
+// checked for races; as JSON. For `./minfer lab`.
+//   lab-SLUG MODEL                  names the launches of the step
+//   lab-SLUG MODEL count KERNEL N   counts the N-th launch of a kernel, from 1 on
+//   lab-SLUG MODEL check [KERNEL]   checks all launches, of a step of three tokens as well
+// A kernel that the step does not launch is looked for in steps with other options of the engine.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <minfer/engine.h>
+#include <minfer/gguf/model.h>
+
+#include "cuda/emulator/fault.h"
+#include "cuda/emulator/lab/lab.h"
+#include "cuda/step_cost.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::uint32_t kPrompt = 32;  ///< tokens before the step
+
+/// "gemv" of "gemv<Q4_0>".
+std::string without_arguments(const std::string& name) {
+  return name.substr(0, name.find('<'));
+}
+
+bool is_called(const void* kernel, const std::string& name) {
+  const std::string whole = short_kernel_name(kernel_name(kernel));
+  return name == whole || name == without_arguments(whole);
+}
+
+/// Which launches are looked at, while it is open.
+class Choice {
+ public:
+  Choice(emulator::Lab::Task task, std::string kernel, int launch)
+      : task_(task), kernel_(std::move(kernel)), launch_(launch) {}
+
+  void open() { is_open_ = true; }
+
+  emulator::Lab::Task operator()(const emulator::KernelCall& call) {
+    if (!is_open_) return emulator::Lab::Task::nothing;
+    const bool is_named = kernel_.empty() || is_called(call.function(), kernel_);
+    const bool is_its_turn = is_named && (launch_ == 0 || ++seen_ == launch_);
+    return is_its_turn ? task_ : emulator::Lab::Task::nothing;
+  }
+
+ private:
+  const emulator::Lab::Task task_;
+  const std::string kernel_;
+  const int launch_;
+  int seen_ = 0;
+  bool is_open_ = false;
+};
+
+/// Tokens that differ.
+std::vector<Token> some_tokens(std::uint32_t n) {
+  std::vector<Token> ids;
+  for (std::uint32_t i = 0; i < n; ++i) ids.push_back(static_cast<Token>(10 + i));
+  return ids;
+}
+
+/// Notes whether a kernel is launched.
+class Watch final : public LaunchObserver {
+ public:
+  explicit Watch(std::string kernel) : kernel_(std::move(kernel)) {}
+  void launched(const void* kernel, const Traffic&, cudaStream_t) override {
+    has_seen_ = has_seen_ || is_called(kernel, kernel_);
+  }
+  bool has_seen() const { return has_seen_; }
+
+ private:
+  std::string kernel_;
+  bool has_seen_ = false;
+};
+
+/// The engine's options as they are, or the first other choice of one of them with which a step
+/// launches the kernel.
+EngineOptions options_for(const Model& model, const std::string& kernel) {
+  EngineOptions options;
+  options.context = kPrompt + 8;
+  std::vector<std::map<std::string, int>> all(1);
+  for (const EngineOption& option : engine_info().options) {
+    for (const int value : option.choices) all.push_back({{option.name, value}});
+  }
+  for (const auto& values : all) {
+    options.values = values;
+    if (kernel.empty()) return options;
+    const Watch watch(kernel);
+    make_engine(model, options)->prefill(some_tokens(1));
+    if (watch.has_seen()) return options;
+  }
+  throw std::runtime_error("no step launches a kernel " + kernel);
+}
+
+void run(const Model& model, const EngineOptions& options, Choice& choice, bool several_tokens) {
+  const auto engine = make_engine(model, options);
+  engine->prefill(some_tokens(kPrompt));
+  choice.open();
+  const auto ignore = [](std::uint32_t, const float*) {};
+  if (several_tokens) engine->force(some_tokens(3), ignore);
+  engine->force(some_tokens(1), ignore);
+}
+
+}  // namespace
+}  // namespace minfer
+
+int main(int argc, char** argv) {
+  using namespace minfer;
+  const std::string what = argc > 2 ? argv[2] : "";
+  const bool counts = what == "count" && argc == 5;
+  const bool checks = what == "check" && argc <= 4;
+  if (argc != 2 && !counts && !checks) {
+    std::fprintf(stderr, "usage: %s MODEL [count KERNEL N | check [KERNEL]]\n", argv[0]);
+    return 2;
+  }
+  using Task = emulator::Lab::Task;
+  const Task task = counts ? Task::count : checks ? Task::check : Task::name;
+  const std::string kernel = argc > 3 ? argv[3] : "";
+  Choice choice(task, kernel, counts ? std::atoi(argv[4]) : 0);
+  emulator::Lab lab([&](const emulator::KernelCall& call) { return choice(call); });
+  std::string fault;
+  try {
+    ModelOptions options;
+    options.requantize_matrices = engine_info().requantizes;
+    const Model model = Model::load(argv[1], options);
+    run(model, options_for(model, kernel), choice, checks);
+  } catch (const emulator::Fault& found) {
+    fault = found.what();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
+  lab.print(stdout, fault);
+  return 0;
+}
