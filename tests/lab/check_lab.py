@@ -87,12 +87,6 @@ BOUNDS = {
 }
 
 
-def source(place: lab.Place) -> str:
-    if not place.file:
-        return f"{place.function}: no file"
-    return (ROOT / place.file).read_text(encoding="utf-8").splitlines()[place.line - 1].strip()
-
-
 class Check:
     """Counts what was compared, and prints what differs."""
 
@@ -130,7 +124,7 @@ class Check:
         for name, expected in RACES.items():
             report = self.report("check", name)
             self.equal(f"{name}: what stopped it", report.fault, "")
-            found = {tuple(sorted((source(race.first.places[0]), source(race.second.places[0]))))
+            found = {tuple(sorted(access.places[0].source() for access in (race.first, race.second)))
                      for race in report.launches[0].races}
             self.equal(f"{name}: races", found, {tuple(sorted(pair)) for pair in expected})
 
@@ -138,7 +132,7 @@ class Check:
         for name, (what, line) in BOUNDS.items():
             report = self.report("check", name)
             self.equal(f"{name}: the fault", what if what in report.fault else report.fault, what)
-            self.equal(f"{name}: its line", [source(place) for place in report.stopped_at[:1]], [line])
+            self.equal(f"{name}: its line", [place.source() for place in report.stopped_at[:1]], [line])
 
     def chapter(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

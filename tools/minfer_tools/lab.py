@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What a kernel is run on: a layer as wide as the 0.5B's, with a quarter of its feed-forward part.
 SHAPE = Shape(1, 896, 1216, 14, 2, 4096, 96, head_type="Q8_0")
 COUNTS = ("requests", "sectors", "needed", "bytes", "wavefronts", "conflicts")
+READS, WRITES = ("read", "atomic_read"), ("write", "atomic")
 _EMULATOR = "common/cuda/emulator/"
 
 
@@ -39,6 +40,12 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+    def source(self, root: Path = ROOT) -> str:
+        """The line's text; nothing where it is not of the checkout."""
+        if not self.file:
+            return ""
+        return (root / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
 
 
 @dataclass
@@ -74,17 +81,13 @@ class Race:
 
     first: Access
     second: Access
-    bytes: int
     blocks: list[list[int]]
     threads: list[int]
 
     def __str__(self) -> str:
-        def side(access: Access, block: list[int], thread: int) -> str:
-            return f"{access.places[0]} {access.what} by block ({','.join(map(str, block))}), thread {thread}"
-
-        where = "" if self.blocks[0] == self.blocks[1] else ", blocks that nothing orders"
-        return (f"race: {side(self.first, self.blocks[0], self.threads[0])}; "
-                f"{side(self.second, self.blocks[1], self.threads[1])}{where} ({self.bytes} bytes)")
+        sides = (f"{access.what} by block ({','.join(map(str, block))}), thread {thread}, at {access.places[0]}"
+                 for access, block, thread in zip((self.first, self.second), self.blocks, self.threads))
+        return f"race: {' and '.join(sides)}"
 
 
 @dataclass
@@ -129,8 +132,8 @@ class Report:
 def short_name(kernel: str) -> str:
     """"gemv<Q4_0>" of the name that C++ gives a kernel, as the breakdown of a step has it."""
     name = re.sub(r"\(anonymous namespace\)::|minfer::|void |Block", "", kernel)
-    name = name.partition("(")[0]
-    return re.sub(r"<\d.*", "", name)
+    name = re.sub(r"<(\([\w ]+\))?\d.*", "", name)  # a number: "<64u", and "<(unsigned int)64" as ncu has it
+    return name.partition("(")[0]
 
 
 def sum_of(accesses: Iterable[Access]) -> Counter:
@@ -197,7 +200,7 @@ def read_report(text: str, program: Path) -> Report:
                     for a in launch["accesses"]]
         meetings = [Meeting(m["operation"], in_checkout(m["file"]), m["line"], m["barrier"], m["count"])
                     for m in launch["meetings"]]
-        races = [Race(accesses[r["first"]], accesses[r["second"]], r["bytes"], r["blocks"], r["threads"])
+        races = [Race(accesses[r["first"]], accesses[r["second"]], r["blocks"], r["threads"])
                  for r in launch["races"]]
         launches.append(Launch(launch["kernel"], launch["grid"], launch["block"], accesses, meetings, races))
     stopped = launches[-1].kernel if launches else ""
@@ -223,6 +226,27 @@ def write_model(path: Path) -> None:
 
     with replacing(path) as file:
         write_gguf(file, metadata(SHAPE, words), tensor_table(SHAPE), data_of)
+
+
+def size(extent: list[int]) -> int:
+    return extent[0] * extent[1] * extent[2]
+
+
+def totals(launch: Launch) -> dict[str, int]:
+    """The figures of a launch, by what they are called."""
+    result = {"blocks": size(launch.grid), "threads of a block": size(launch.block)}
+    for word, kinds in (("read", READS), ("write", WRITES)):
+        found = launch.total("global", *kinds)
+        for name in ("requests", "sectors", "needed", "bytes"):
+            result[f"global {word} {name}"] = found[name]
+    for word, kinds in (("read", READS), ("write", WRITES)):
+        found = launch.total("shared", *kinds)
+        result[f"shared {word} requests"] = found["requests"]
+        result[f"shared {word} bank conflicts"] = found["conflicts"]
+    result["barriers"] = launch.barriers()
+    for operation, count in sorted(launch.warp_operations().items()):
+        result[operation] = count
+    return result
 
 
 # --- functions of the source

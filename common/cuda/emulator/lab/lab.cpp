@@ -358,8 +358,7 @@ void print(std::FILE* file, const Access& access) {
 }
 
 void print(std::FILE* file, const Race& race) {
-  std::fprintf(file, "{\"first\":%u,\"second\":%u,\"bytes\":%" PRIu64 ",\"blocks\":[", race.first,
-               race.second, race.count);
+  std::fprintf(file, "{\"first\":%u,\"second\":%u,\"blocks\":[", race.first, race.second);
   print(file, dim3(race.first_block));
   std::fprintf(file, ",");
   print(file, dim3(race.second_block));

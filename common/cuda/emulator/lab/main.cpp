@@ -3,7 +3,7 @@
 // A chapter's engine in the lab: a step of one token behind a prompt, its launches counted, or
 // checked for races; as JSON. For `./minfer lab`.
 //   lab-SLUG MODEL                  names the launches of the step
-//   lab-SLUG MODEL count KERNEL N   counts the N-th launch of a kernel, from 1 on
+//   lab-SLUG MODEL count [KERNEL N] counts all launches of it, or the N-th of a kernel, from 1 on
 //   lab-SLUG MODEL check [KERNEL]   checks all launches, of a step of three tokens as well
 // A kernel that the step does not launch is looked for in steps with other options of the engine.
 #include <cstdio>
@@ -104,9 +104,8 @@ void run(const Model& model, const EngineOptions& options, Choice& choice, bool 
   const auto engine = make_engine(model, options);
   engine->prefill(some_tokens(kPrompt));
   choice.open();
-  const auto ignore = [](std::uint32_t, const float*) {};
-  if (several_tokens) engine->force(some_tokens(3), ignore);
-  engine->force(some_tokens(1), ignore);
+  if (several_tokens) engine->force(some_tokens(3), [](std::uint32_t, const float*) {});
+  engine->decode(2, [](Token) { return true; });  // the first is known
 }
 
 }  // namespace
@@ -115,16 +114,16 @@ void run(const Model& model, const EngineOptions& options, Choice& choice, bool 
 int main(int argc, char** argv) {
   using namespace minfer;
   const std::string what = argc > 2 ? argv[2] : "";
-  const bool counts = what == "count" && argc == 5;
+  const bool counts = what == "count" && (argc == 3 || argc == 5);
   const bool checks = what == "check" && argc <= 4;
   if (argc != 2 && !counts && !checks) {
-    std::fprintf(stderr, "usage: %s MODEL [count KERNEL N | check [KERNEL]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL [count [KERNEL N] | check [KERNEL]]\n", argv[0]);
     return 2;
   }
   using Task = emulator::Lab::Task;
   const Task task = counts ? Task::count : checks ? Task::check : Task::name;
   const std::string kernel = argc > 3 ? argv[3] : "";
-  Choice choice(task, kernel, counts ? std::atoi(argv[4]) : 0);
+  Choice choice(task, kernel, argc == 5 ? std::atoi(argv[4]) : 0);
   emulator::Lab lab([&](const emulator::KernelCall& call) { return choice(call); });
   std::string fault;
   try {

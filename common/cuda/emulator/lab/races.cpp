@@ -85,18 +85,12 @@ bool RaceCheck::is_ordered(const Stamp& before, const Thread& thread, std::uint3
   return same_warp && own.lanes[thread.number][before.thread % kWarpSize] >= before.clock;
 }
 
-void RaceCheck::compare(const Stamp& before, const Thread& thread, const Stamp& now,
-                        std::uintptr_t address) {
+void RaceCheck::compare(const Stamp& before, const Thread& thread, const Stamp& now) {
   if (is_ordered(before, thread, now.block) || (before.is_atomic && now.is_atomic)) return;
-  Race& race = races_[{before.access, now.access}];
-  if (race.count++ > 0) return;
-  race.first = before.access;
-  race.second = now.access;
-  race.first_block = blocks_[before.block].index;
-  race.second_block = blocks_[now.block].index;
-  race.first_thread = before.thread;
-  race.second_thread = now.thread;
-  race.address = address;
+  const Race race = {
+      before.access, now.access, blocks_[before.block].index, blocks_[now.block].index,
+      before.thread, now.thread};
+  races_.emplace(std::make_pair(before.access, now.access), race);
 }
 
 void RaceCheck::keep_read(Byte& byte, const Thread& thread, const Stamp& now) const {
@@ -139,10 +133,10 @@ void RaceCheck::access(const Thread& thread, std::uintptr_t address, std::size_t
   now.access = access;
   for (std::uintptr_t at = address; at < address + bytes; ++at) {
     Byte& byte = page_of(at)[at % kPage];
-    compare(byte.write, thread, now, at);
+    compare(byte.write, thread, now);
     if (is_write) {
       for (Stamp* read : {&byte.read, &byte.other}) {
-        compare(*read, thread, now, at);
+        compare(*read, thread, now);
         // One that races with this write may race with the next as well.
         if (is_ordered(*read, thread, number)) *read = {};
       }

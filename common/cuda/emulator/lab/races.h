@@ -19,10 +19,8 @@ namespace minfer::emulator {
 struct Race {
   std::uint32_t first = 0;
   std::uint32_t second = 0;
-  std::uint64_t count = 0;  ///< bytes, each as often as it was raced for
   uint3 first_block{}, second_block{};
   unsigned first_thread = 0, second_thread = 0;  ///< Thread::number, of the first time
-  std::uintptr_t address = 0;
 };
 
 /// Finds the races of a launch: for each byte it keeps who has written it last and who has read it
@@ -86,7 +84,7 @@ class RaceCheck {
   static void join(Clock& into, const Clock& from);
   static void learn(Clock& clock, std::uint32_t block, Known known);
   bool is_ordered(const Stamp& before, const Thread& thread, std::uint32_t block) const;
-  void compare(const Stamp& before, const Thread& thread, const Stamp& now, std::uintptr_t address);
+  void compare(const Stamp& before, const Thread& thread, const Stamp& now);
   void keep_read(Byte& byte, const Thread& thread, const Stamp& now) const;
   Page& page_of(std::uintptr_t address);
   std::uint32_t number_of(const Cta& cta);
