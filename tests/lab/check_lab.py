@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the lab finds in small kernels (kernels.cu) against what was worked out by hand; and that it finds nothing wrong
-in a chapter.
+"""What the lab finds in small kernels (kernels.cu) against what was worked out by hand; that it finds nothing wrong in a
+chapter; and that the figures of the documentation are its own.
 
     check_lab.py figures|races|bounds PROGRAM
     check_lab.py chapter PROGRAM
@@ -9,6 +9,8 @@ in a chapter.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 sys.dont_write_bytecode = True
 
+from cli.lab import print_lines  # noqa: E402
 from minfer_tools import lab  # noqa: E402
+
+PAGE = ROOT / "docs" / "pages" / "lab.md"
 
 #: Of a launch: requests, sectors touched, sectors needed, bytes.
 GLOBAL = {
@@ -139,11 +144,32 @@ class Check:
             model = Path(folder) / "lab.gguf"
             lab.write_model(model)
             report = lab.run(self.program, str(model), "check")
+            documented = {"lab-naive": self.documented_totals, "lab-warp-gemv": self.documented_lines}
+            if self.program.name in documented:
+                documented[self.program.name](lab.run(self.program, str(model), "count", "gemv", "1").launches[0])
         self.equal("what stopped it", report.fault, "")
         self.equal("launches", len(report.launches) > 40, True)
         for launch in report.launches:
             self.equal(launch.kernel, [str(race) for race in launch.races], [])
             self.equal(f"{launch.kernel}: accesses seen", bool(launch.accesses), True)
+
+
+    def documented_lines(self, launch: lab.Launch) -> None:
+        """The listing of the page, in what `./minfer lab` prints."""
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            print_lines(launch)
+        listing = next(block for block in PAGE.read_text(encoding="utf-8").split("```text\n") if "global memory" in block)
+        lines = listing.partition("```")[0].splitlines()
+        self.equal("lines of the page", len(lines) > 3, True)
+        for line in lines:
+            self.equal(f"the page's line {line!r}", line in shown.getvalue().splitlines(), True)
+
+    def documented_totals(self, launch: lab.Launch) -> None:
+        text = " ".join(PAGE.read_text(encoding="utf-8").split())
+        total = launch.total("global", "read")
+        said = f"touches {total['sectors']:,} sectors for {total['needed']:,} that it needs"
+        self.equal("what the page says of 02", said if said in text else "", said)
 
 
 def main() -> int:

@@ -225,7 +225,7 @@ def print_lines(launch: Launch) -> None:
     found = measured.by_line(launch.accesses)
     for function in measured.functions_of(launch):
         text = (ROOT / function.file).read_text(encoding="utf-8").splitlines()
-        print(f"\n{function.file}\n{'global memory':>24} {'':13}| {'shared memory':18} |")
+        print(f"\n{function.file}\n{'global memory':>24} {'':13}| {'shared memory':18} | {'':6} |")
         print(f"{'requests':>9} {'sectors':>8} {'needed':>8} {'bytes':>9} | {'requests':>8} {'conflicts':>9} | {'met':>6} |")
         for number in range(function.first, function.last + 1):
             figures = line_figures(found.get((function.file, number), []))
