@@ -46,10 +46,14 @@ class Choice {
 
   void open() { is_open_ = true; }
 
+  /// Whether the kernel was launched, open or not.
+  bool has_seen() const { return has_seen_; }
+
   emulator::Lab::Task operator()(const emulator::KernelCall& call) {
-    if (!is_open_) return emulator::Lab::Task::nothing;
+    if (!is_open_ && has_seen_) return emulator::Lab::Task::nothing;
     const bool is_named = kernel_.empty() || is_called(call.function(), kernel_);
-    const bool is_its_turn = is_named && (launch_ == 0 || ++seen_ == launch_);
+    has_seen_ = has_seen_ || is_named;
+    const bool is_its_turn = is_open_ && is_named && (launch_ == 0 || ++launches_ == launch_);
     return is_its_turn ? task_ : emulator::Lab::Task::nothing;
   }
 
@@ -57,7 +61,8 @@ class Choice {
   const emulator::Lab::Task task_;
   const std::string kernel_;
   const int launch_;
-  int seen_ = 0;
+  int launches_ = 0;
+  bool has_seen_ = false;
   bool is_open_ = false;
 };
 
@@ -68,23 +73,9 @@ std::vector<Token> some_tokens(std::uint32_t n) {
   return ids;
 }
 
-/// Notes whether a kernel is launched.
-class Watch final : public LaunchObserver {
- public:
-  explicit Watch(std::string kernel) : kernel_(std::move(kernel)) {}
-  void launched(const void* kernel, const Traffic&, cudaStream_t) override {
-    has_seen_ = has_seen_ || is_called(kernel, kernel_);
-  }
-  bool has_seen() const { return has_seen_; }
-
- private:
-  std::string kernel_;
-  bool has_seen_ = false;
-};
-
 /// The engine's options as they are, or the first other choice of one of them with which a step
 /// launches the kernel.
-EngineOptions options_for(const Model& model, const std::string& kernel) {
+EngineOptions options_for(const Model& model, const std::string& kernel, const Choice& choice) {
   EngineOptions options;
   options.context = kPrompt + 8;
   std::vector<std::map<std::string, int>> all(1);
@@ -94,9 +85,8 @@ EngineOptions options_for(const Model& model, const std::string& kernel) {
   for (const auto& values : all) {
     options.values = values;
     if (kernel.empty()) return options;
-    const Watch watch(kernel);
     make_engine(model, options)->prefill(some_tokens(1));
-    if (watch.has_seen()) return options;
+    if (choice.has_seen()) return options;
   }
   throw std::runtime_error("no step launches a kernel " + kernel);
 }
@@ -131,7 +121,7 @@ int main(int argc, char** argv) {
     ModelOptions options;
     options.requantize_matrices = engine_info().requantizes;
     const Model model = Model::load(argv[1], options);
-    run(model, options_for(model, kernel), choice, checks);
+    run(model, options_for(model, kernel, choice), choice, checks);
   } catch (const emulator::Fault& found) {
     fault = found.what();
   } catch (const std::exception& error) {
