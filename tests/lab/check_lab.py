@@ -37,6 +37,7 @@ GLOBAL = {
     "read_triangle": {"read": (32, 32, 32, 128), "write": (1, 4, 4, 128)},
     "read_after_meeting": {"read": (2, 6, 6, 192), "write": (1, 4, 4, 128)},  # 16 lanes, then 32
     "count_all": {"atomic": (4, 4, 4, 16)},
+    "copy_async": {"read": (1, 16, 16, 496), "write": (1, 16, 16, 512)},  # the first lane's are zeros
 }
 #: Requests, wavefronts, bank conflicts.
 SHARED = {
@@ -45,6 +46,7 @@ SHARED = {
     "read_shared_32": {"write": (32, 32, 0), "read": (1, 32, 31)},
     "read_shared_33": {"write": (33, 33, 0), "read": (1, 1, 0)},
     "read_shared_one": {"write": (1, 1, 0), "read": (1, 1, 0)},
+    "copy_async": {"write": (1, 4, 0), "read": (1, 4, 0)},
     "copy_shared_float4": {"write": (1, 4, 0), "read": (1, 4, 0)},  # a quarter of the warp at a time
     "read_shared_int2": {"write": (2, 4, 0), "read": (1, 4, 2)},  # half of it: 16 lanes over 64 words
 }
@@ -65,6 +67,7 @@ RACES = {
     "exchange_across_halves": {(ONE, "out[threadIdx.x] = tile[threadIdx.x ^ 16];")},
     "overwrite": {("out[threadIdx.x] = value[0];", "if (threadIdx.x == 0) value[0] = 2;")},
     "write_bytes": set(),
+    "copy_async": set(),
     "read_neighbour": {("out[blockIdx.x] = static_cast<float>(blockIdx.x);",
                         "out[blockIdx.x + 2] = out[1 - blockIdx.x];")},
     "write_both": {("out[0] = static_cast<float>(blockIdx.x);",) * 2},

@@ -129,6 +129,14 @@ __global__ void count_all(unsigned* counter) {
   atomicAdd(counter, 1u);
 }
 
+__global__ void copy_async(float4* to, const float4* from) {
+  MINFER_SHARED(float4, tile, [32]);
+  cp_async<16>(&tile[threadIdx.x], &from[threadIdx.x], threadIdx.x == 0 ? 16 : 0);
+  cp_async_commit();
+  cp_async_wait<0>();
+  to[threadIdx.x] = tile[threadIdx.x];
+}
+
 // ------------------------------------------------------------------------------ races
 
 __global__ void reverse(float* out) {
@@ -295,6 +303,7 @@ void run(const std::string& name) {
       {"read_shared_one", [&] { launch(read_shared_one, 1, 32, 0, stream, to); }},
       {"copy_shared_float4", [&] { launch(copy_shared_float4, 1, 32, 0, stream, (float4*)to); }},
       {"read_shared_int2", [&] { launch(read_shared_int2, 1, 32, 0, stream, to); }},
+      {"copy_async", [&] { launch(copy_async, 1, 32, 0, stream, (float4*)to, from4); }},
       {"count_all", [&] { launch(count_all, 2, 64, 0, stream, counter.data()); }},
       {"reverse", [&] { launch(reverse, 1, 64, 0, stream, to); }},
       {"reverse_with_barrier", [&] { launch(reverse_with_barrier, 3, 64, 0, stream, to); }},
