@@ -135,6 +135,11 @@ class Check:
             found = {tuple(sorted(access.places[0].source() for access in (race.first, race.second)))
                      for race in report.launches[0].races}
             self.equal(f"{name}: races", found, {tuple(sorted(pair)) for pair in expected})
+            if name == "sum_without_second_barrier":  # the page's example
+                text = PAGE.read_text(encoding="utf-8")
+                for access in (report.launches[0].races[0].first, report.launches[0].races[0].second):
+                    said = f"    common/cuda/reduce.h:{access.places[0].line}: {access.places[0].source()}\n"
+                    self.equal("the page's race", said if said in text else "", said)
 
     def bounds(self) -> None:
         for name, (what, line) in BOUNDS.items():
