@@ -18,9 +18,9 @@ weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
              are to be the same token by token
   tg128      a prompt of 512 tokens (pp512) and 128 tokens decoded, chapters interleaved; tok/s of each run
   bench      bench-kernels-CHAPTER: each kernel by itself, with its bytes
-  counters   each launch of a step under Nsight Compute (ncu), beside what lab-CHAPTER counts; needs tools/ as well, and
-             the leave to read a GPU's counters
   sanitizers the small models under compute-sanitizer's memcheck, racecheck and initcheck
+  counters   only if it is named: each launch of a step under Nsight Compute (ncu), beside what lab-CHAPTER counts;
+             needs tools/ as well, and the leave to read a GPU's counters
 
 Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).
 """
@@ -44,7 +44,7 @@ sys.dont_write_bytecode = True
 import whole_model  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("kernels", "small", "reference", "tg128", "bench", "counters", "sanitizers")
+PARTS = ("kernels", "small", "reference", "tg128", "bench", "sanitizers", "counters")
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 REFERENCES = {
     "coder-0.5b": HERE.parent / "reference" / "llama_cpp_0.5b.json",
@@ -330,7 +330,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True, help="where the programs are")
     parser.add_argument("--models", type=Path, required=True, help="where the models are")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS[:-1]))
     parser.add_argument("--chapters", nargs="+", metavar="NAME", help="these instead of all")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each chapter in tg128 (5)")
     options = parser.parse_args()
