@@ -117,6 +117,40 @@ if(MINFER_HAVE_EMULATOR AND NOT TARGET minfer_emulator)
   minfer_add_emulator(minfer_emulator)
 endif()
 
+# ------------------------------------------------------------------------------ in the lab
+
+# GCC's -fsanitize=thread only as far as it makes the compiler call a function at every access: the
+# lab has those functions. Aggregates stay whole, so that a load of a float4 is one access.
+set(MINFER_HAVE_LAB OFF)
+if(MINFER_HAVE_EMULATOR AND MINFER_SANITIZE)
+  minfer_left_out("the lab" "MINFER_SANITIZE is set, and an access can be instrumented but once")
+elseif(MINFER_HAVE_EMULATOR AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  minfer_left_out("the lab" "the C++ compiler is ${CMAKE_CXX_COMPILER_ID}, expected GCC")
+elseif(MINFER_HAVE_EMULATOR)
+  set(MINFER_HAVE_LAB ON)
+endif()
+
+if(MINFER_HAVE_LAB AND NOT TARGET minfer_lab)
+  file(GLOB sources CONFIGURE_DEPENDS "${MINFER_CUDA_DIR}/emulator/lab/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(minfer_lab STATIC EXCLUDE_FROM_ALL ${sources})
+  # A call in the place of a return would take the frame away that the walk up the stack begins at.
+  target_compile_options(minfer_lab PRIVATE -fno-optimize-sibling-calls)
+  target_link_libraries(minfer_lab PUBLIC minfer_emulator)
+endif()
+
+# minfer_add_lab(NAME SOURCES ... [LIBRARIES ...]): a program whose sources are seen by the lab.
+function(minfer_add_lab name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  minfer_emulated_sources(sources ${name} ${arg_SOURCES})
+  add_executable(${name} EXCLUDE_FROM_ALL ${sources})
+  target_compile_options(
+    ${name} PRIVATE -O1 -g1 -gdwarf-4 -fno-tree-sra -fno-ipa-sra -fno-omit-frame-pointer -fsanitize=thread
+                    -Wno-tsan # it does not know fences, and need not
+                    "SHELL:--param tsan-instrument-func-entry-exit=0")
+  target_link_libraries(${name} PRIVATE minfer_lab ${arg_LIBRARIES})
+endfunction()
+
 # ------------------------------------------------------------------------------ both
 
 # Links `target` with LIBRARIES, in the emulated form where there is one.

@@ -16,7 +16,7 @@
 #include "cuda/buffer.h"
 #include "cuda/device.h"
 #if defined(MINFER_EMULATOR)
-#include "cuda/emulator/sanitizer.h"
+#include "cuda/emulator/device_memory.h"
 #endif
 
 namespace minfer {
@@ -38,7 +38,7 @@ class Arena {
     if (!is_placed_) return nullptr;
     std::byte* memory = memory_.data() + begin;
 #if defined(MINFER_EMULATOR)
-    emulator::poison(memory + bytes, used_ - begin - bytes);
+    emulator::forbid(memory + bytes, used_ - begin - bytes);
 #endif
     return reinterpret_cast<T*>(memory);
   }

@@ -18,6 +18,7 @@ API = (
     ("common", "The command line and what it runs", "common/minfer/program"),
     ("common", "CUDA: launching, buffers, graphs, PTX", "common/cuda"),
     ("common", "The emulator", "common/cuda/emulator"),
+    ("common", "The lab", "common/cuda/emulator/lab"),
     ("oracle", "The oracle", "oracle"),
 )
 

@@ -19,6 +19,8 @@ weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
   tg128      a prompt of 512 tokens (pp512) and 128 tokens decoded, chapters interleaved; tok/s of each run
   bench      bench-kernels-CHAPTER: each kernel by itself, with its bytes
   sanitizers the small models under compute-sanitizer's memcheck, racecheck and initcheck
+  counters   only if it is named: each launch of a step under Nsight Compute (ncu), beside what lab-CHAPTER counts;
+             needs tools/ as well, and the leave to read a GPU's counters
 
 Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file).
 """
@@ -26,6 +28,7 @@ Exit status: 0 nothing wrong, 1 something is (also under "problems" in the file)
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import shutil
@@ -41,7 +44,7 @@ sys.dont_write_bytecode = True
 import whole_model  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("kernels", "small", "reference", "tg128", "bench", "sanitizers")
+PARTS = ("kernels", "small", "reference", "tg128", "bench", "sanitizers", "counters")
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 REFERENCES = {
     "coder-0.5b": HERE.parent / "reference" / "llama_cpp_0.5b.json",
@@ -55,6 +58,14 @@ SHAPES = {
     "3b": (2048, 11008, 16, 2, 128, "Q6_K"),
 }
 BENCH_POSITION = 128
+#: What the lab's figures are called, and what the GPU's counters of the same are.
+COUNTERS = {
+    f"global {word} {what}": f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum"
+    for word, op in (("read", "ld"), ("write", "st")) for what in ("requests", "sectors")
+} | {
+    f"shared {word} bank conflicts": f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"
+    for word, op in (("read", "ld"), ("write", "st"))
+}
 #: Chapters whose activations are fp32: every token is the reference's. The others may differ where the
 #: reference's own margin is at most this, in at most 2 % of the predictions, and not in a first run of 20.
 NEAR_TIE, LEAST_AGREEMENT, FIRST = 0.25, 0.98, 20
@@ -222,6 +233,39 @@ class Check:
             self.say(f"kernels timed on the shapes of {name}")
         return result
 
+    def counters(self) -> dict:
+        """Of each launch of the lab's step: what the lab counts, and what the GPU does."""
+        if shutil.which("ncu") is None:
+            self.problem("counters: no ncu on this machine")
+            return {}
+        sys.path.insert(0, str(HERE.parents[1] / "tools"))
+        from minfer_tools import lab
+
+        model = self.models / "lab.gguf"
+        lab.write_model(model)
+        result: dict = {}
+        for chapter in self.chapters:
+            program, counting = self.program(chapter), self.program(f"lab-{chapter}")
+            if program is None or counting is None:
+                continue
+            launches = lab.run(counting, str(model), "count").launches
+            ids = range(10, 42)  # as the lab's own program has them
+            done = subprocess.run(
+                ["ncu", "--csv", "--page", "raw", "--metrics", ",".join(COUNTERS.values()), str(program), "run",
+                 "--model", str(model), "--ignore-eos", "-n", "2", "--prompt-ids", " ".join(map(str, ids))],
+                capture_output=True, text=True, check=False, timeout=300)
+            found = counted(done.stdout)[-len(launches):]
+            names = [row["kernel"] for row in found]
+            if done.returncode != 0 or names != [launch.name for launch in launches]:
+                self.problem(f"{chapter}: ncu, exit status {done.returncode}: launches {names}, expected "
+                             f"{[launch.name for launch in launches]}\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+                continue
+            result[chapter] = [{"kernel": launch.name, "blocks": launch.grid, "threads": launch.block,
+                                "lab": {key: lab.totals(launch)[key] for key in COUNTERS}, "ncu": row["counters"]}
+                               for launch, row in zip(launches, found)]
+            self.say(f"{chapter}: {len(launches)} launches counted")
+        return result
+
     def sanitizers(self) -> dict:
         """What compute-sanitizer says of a prompt and some tokens: each tool's own last line."""
         if shutil.which("compute-sanitizer") is None:
@@ -240,6 +284,18 @@ class Check:
                     self.problem(f"{model.stem}, {chapter}: {tool}, exit status {done.returncode}: {lines[-1]}")
         self.say(f"{len(runs)} runs under compute-sanitizer")
         return result
+
+
+def counted(output: str) -> list[dict]:
+    """The launches in what `ncu --csv --page raw` prints among other lines: their kernels and counters."""
+    from minfer_tools.lab import short_name
+
+    lines = output.splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    rows = list(csv.DictReader(line for line in lines[begin:] if line.startswith('"')))
+    return [{"kernel": short_name(row["Kernel Name"]),
+             "counters": {key: int(float(row[metric].replace(",", ""))) for key, metric in COUNTERS.items()}}
+            for row in rows if row["ID"]]  # the first row has the units
 
 
 def sanitized(run: tuple[str, str, Path, Path]) -> subprocess.CompletedProcess:
@@ -274,7 +330,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True, help="where the programs are")
     parser.add_argument("--models", type=Path, required=True, help="where the models are")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS[:-1]))
     parser.add_argument("--chapters", nargs="+", metavar="NAME", help="these instead of all")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each chapter in tg128 (5)")
     options = parser.parse_args()

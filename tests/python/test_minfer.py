@@ -22,7 +22,7 @@ from minfer_tools.errors import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("run", "chat", "tokenize", "detokenize", "model", "try", "test", "doctor", "chapters", "diff",
-            "bench", "compare", "docs")
+            "bench", "compare", "lab", "docs")
 
 
 def minfer(*words: str, **kwargs) -> subprocess.CompletedProcess:

@@ -15,6 +15,8 @@ from cli.bench import add_options as add_bench
 from cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from cli.compare import add_options as add_compare
 from cli.console import USAGE, say
+from cli.lab import EXAMPLES as LAB_EXAMPLES
+from cli.lab import add_options as add_lab
 from cli.tryout import EXAMPLES as TRY_EXAMPLES
 from minfer_tools import command_line
 from minfer_tools.command_line import exit_status, natural, positive
@@ -213,6 +215,11 @@ def add_later(commands) -> None:
                           COMPARE_EXAMPLES)
     add_model(compare)
     add_compare(compare)
+    lab = add_command(commands, "lab", "lab:lab",
+                      "what each line of a kernel asks of memory, and which accesses race; without a GPU",
+                      LAB_EXAMPLES)
+    add_install(lab)
+    add_lab(lab)
     docs = add_command(commands, "docs", "docs:docs",
                        "build the documentation site; prints where its first page is", """\
   ./minfer docs --open          and shows it in a browser

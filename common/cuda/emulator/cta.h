@@ -67,6 +67,7 @@ struct alignas(64) Thread {
   unsigned number = 0;  // x + y * blockDim.x + z * blockDim.x * blockDim.y
   Cta* cta = nullptr;
   State state = State::unstarted;
+  void* kernel_caller = nullptr;  // the stack frame that the kernel is called from
 
   Warp* warp = nullptr;
   std::uint32_t waits_for = 0;  // in_warp: lanes

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda/emulator/device_memory.h"
 #include "cuda/emulator/sanitizer.h"
-#include "cuda/emulator/stream.h"
 #include "cuda/emulator/worker.h"
 
 namespace minfer::emulator {

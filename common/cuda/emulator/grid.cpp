@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cuda/emulator/fault.h"
+#include "cuda/emulator/observer.h"
 #include "cuda/emulator/random.h"
 #include "cuda/emulator/settings.h"
 #include "cuda/emulator/worker.h"
@@ -127,14 +128,16 @@ class WorkerPool {
 /// Waking another worker takes some 20 us, so a small grid is run by the caller alone.
 constexpr std::uint64_t kThreadsWorthWaking = 4096;
 
-unsigned workers_for(const GridShape& shape, const Settings& settings) {
+unsigned workers_for(const GridShape& shape, const Settings& settings, bool is_observed) {
   const std::uint64_t threads = shape.blocks() * shape.threads_per_block();
-  if (settings.seed || threads < kThreadsWorthWaking) return 1;
+  if (settings.seed || is_observed || threads < kThreadsWorthWaking) return 1;
   return static_cast<unsigned>(
       std::min<std::uint64_t>(static_cast<std::uint64_t>(settings.workers), shape.blocks()));
 }
 
 }  // namespace
+
+Observer* observer = nullptr;
 
 void restart_schedule() {
   WorkerPool::instance().restart_count();
@@ -146,10 +149,12 @@ void run_grid(const KernelCall& call, const GridShape& shape) {
   const std::uint64_t launch = pool.count_launch();
   std::optional<std::uint64_t> seed;
   if (current.seed) seed = Random(Random(*current.seed).next() + launch).next();
-  const unsigned workers = workers_for(shape, current);
+  const bool is_observed = observer != nullptr && observer->launch_begins(call, shape);
+  const unsigned workers = workers_for(shape, current, is_observed);
   Grid grid(call, shape, static_cast<int>(workers), seed, current.spin_limit);
   report_bad_accesses();
   pool.run(grid, workers);
+  if (is_observed) observer->launch_ends();
   if (!grid.fault().empty()) throw Fault(grid.fault());
 }
 

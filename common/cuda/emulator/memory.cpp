@@ -11,7 +11,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "cuda/emulator/device_memory.h"
+#include "cuda/emulator/observer.h"
+#include "cuda/emulator/sanitizer.h"
 #include "cuda/emulator/settings.h"
 #include "cuda/emulator/stream.h"
 
@@ -20,6 +24,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr int kUninitialized = 0xff;
+constexpr std::size_t kMargin = 64 << 10;  // beside a block, where an observer is to see mistakes
 
 /// Allocations of one kind, by address.
 class Allocations {
@@ -28,10 +33,13 @@ class Allocations {
   void* allocate(std::size_t bytes, std::size_t limit) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes > limit || used_ > limit - bytes) return nullptr;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, kAlignment, bytes) != 0) return nullptr;
+    const std::size_t margin = observer == nullptr ? 0 : kMargin;
+    void* allocated = nullptr;
+    if (posix_memalign(&allocated, kAlignment, bytes + 2 * margin) != 0) return nullptr;
+    char* memory = static_cast<char*>(allocated) + margin;
     std::memset(memory, kUninitialized, bytes);
-    blocks_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    blocks_[begin] = {begin, bytes, margin, {}};
     used_ += bytes;
     return memory;
   }
@@ -41,9 +49,9 @@ class Allocations {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(pointer));
     if (found == blocks_.end()) return false;
-    used_ -= found->second;
+    used_ -= found->second.bytes;
+    std::free(static_cast<char*>(pointer) - found->second.margin);
     blocks_.erase(found);
-    std::free(pointer);
     return true;
   }
 
@@ -51,10 +59,25 @@ class Allocations {
   std::size_t bytes_from(const void* pointer) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    auto after = blocks_.upper_bound(address);
+    const auto after = blocks_.upper_bound(address);
     if (after == blocks_.begin()) return 0;
-    const auto& [begin, bytes] = *--after;
-    return address - begin < bytes ? bytes - (address - begin) : 0;
+    const DeviceBlock& block = std::prev(after)->second;
+    return address - block.begin < block.bytes ? block.bytes - (address - block.begin) : 0;
+  }
+
+  /// Notes that no kernel may touch [begin, begin + bytes), which lies in one block.
+  void forbid(const void* begin, std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto address = reinterpret_cast<std::uintptr_t>(begin);
+    DeviceBlock& block = std::prev(blocks_.upper_bound(address))->second;
+    block.gaps.push_back({address - block.begin, bytes});
+  }
+
+  std::vector<DeviceBlock> all() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<DeviceBlock> result;
+    for (const auto& [begin, block] : blocks_) result.push_back(block);
+    return result;
   }
 
   /// What an address within or close to a block is, for a message; empty for any other.
@@ -71,12 +94,12 @@ class Allocations {
                " bytes of device memory";
     };
     const auto after = blocks_.upper_bound(address);
-    if (after != blocks_.end()) consider(after->first - address, "before", after->second);
+    if (after != blocks_.end()) consider(after->first - address, "before", after->second.bytes);
     if (after == blocks_.begin()) return result;
-    const auto& [begin, bytes] = *std::prev(after);
-    const std::size_t offset = address - begin;
-    if (offset < bytes) return std::to_string(offset) + " bytes into device memory";
-    consider(offset - bytes, "after", bytes);
+    const DeviceBlock& block = std::prev(after)->second;
+    const std::size_t offset = address - block.begin;
+    if (offset < block.bytes) return describe_within(block, offset);
+    consider(offset - block.bytes, "after", block.bytes);
     return result;
   }
 
@@ -86,8 +109,21 @@ class Allocations {
   }
 
  private:
+  static std::string describe_within(const DeviceBlock& block, std::size_t offset) {
+    std::size_t array = 0;  // where the one begins that the next gap ends
+    for (const DeviceBlock::Gap& gap : block.gaps) {
+      if (offset < gap.begin) break;
+      if (offset - gap.begin < gap.bytes) {
+        return std::to_string(offset - gap.begin) + " bytes after an array of " +
+               std::to_string(gap.begin - array) + " bytes in device memory";
+      }
+      array = gap.begin + gap.bytes;
+    }
+    return std::to_string(offset) + " bytes into device memory";
+  }
+
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, std::size_t> blocks_;
+  std::map<std::uintptr_t, DeviceBlock> blocks_;
   std::size_t used_ = 0;
 };
 
@@ -137,6 +173,15 @@ cudaError_t release(Allocations& allocations, void* pointer) {
 }
 
 }  // namespace
+
+std::vector<DeviceBlock> device_blocks() {
+  return device_memory().all();
+}
+
+void forbid(void* begin, std::size_t bytes) {
+  poison(begin, bytes);
+  device_memory().forbid(begin, bytes);
+}
 
 std::string describe_device_memory(const void* pointer) {
   return device_memory().describe(pointer);

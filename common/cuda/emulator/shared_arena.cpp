@@ -14,7 +14,6 @@ namespace minfer::emulator {
 namespace {
 
 constexpr std::size_t kDynamicAlignment = 16;
-constexpr std::size_t kGap = 256;  // poisoned, on each side of a block
 constexpr int kUninitialized = 0xff;
 
 std::string describe_excess(const SharedVariable& variable, std::size_t bytes) {
@@ -85,12 +84,34 @@ void* SharedArena::begin_variable(SharedVariable& variable, std::size_t id) {
   return block.begin;
 }
 
+bool SharedArena::is_around(const Block& block, const void* address) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(block.begin);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return block.memory != nullptr && at + kGap >= begin && at < begin + block.bytes + kGap;
+}
+
+SharedArena::Place SharedArena::around(const void* address) const {
+  if (is_around(dynamic_, address)) return {dynamic_.begin, dynamic_.bytes, true};
+  for (const Block& block : blocks_) {
+    if (!is_around(block, address)) continue;
+    return {block.begin, block.bytes, block.generation == generation_};
+  }
+  return {};
+}
+
+std::vector<SharedArena::Place> SharedArena::places() const {
+  std::vector<Place> result = {{dynamic_.begin, dynamic_.bytes, true}};
+  for (const Block& block : blocks_) {
+    if (block.generation == generation_) result.push_back({block.begin, block.bytes, true});
+  }
+  return result;
+}
+
 std::string SharedArena::describe(const Block& block, const void* address) {
+  if (!is_around(block, address)) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(block.begin);
   const auto end = begin + block.bytes;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (block.memory == nullptr || at + kGap < begin || at >= end + kGap) return {};
-
   std::string place = std::to_string(at - begin) + " bytes into";
   if (at < begin) place = std::to_string(begin - at) + " bytes before";
   if (at >= end) place = std::to_string(at - end) + " bytes after";

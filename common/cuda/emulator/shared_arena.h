@@ -64,6 +64,21 @@ class SharedArena {
     return has_begun ? blocks_[id].begin : begin_variable(variable, id);
   }
 
+  /// A block as it lies in memory, with a gap of kGap bytes on each side.
+  struct Place {
+    const char* begin = nullptr;
+    std::size_t bytes = 0;
+    bool is_begun = false;  // it belongs to the CTA that runs
+  };
+
+  static constexpr std::size_t kGap = 4096;
+
+  /// The block that an address lies in or beside; a null one for any other address.
+  Place around(const void* address) const;
+
+  /// The blocks that belong to the CTA that runs.
+  std::vector<Place> places() const;
+
   /// What an address close to this CTA's shared memory is, for a message: "4 bytes after shared
   /// variable tile of 128 bytes (softmax.cu:12)"; empty for any other address.
   std::string describe(const void* address) const;
@@ -83,6 +98,7 @@ class SharedArena {
 
   void* begin_variable(SharedVariable& variable, std::size_t id);
   static void allocate(Block& block, std::size_t bytes, std::size_t alignment);
+  static bool is_around(const Block& block, const void* address);
   static std::string describe(const Block& block, const void* address);
 
   Block dynamic_;

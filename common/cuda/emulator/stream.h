@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "cuda/emulator/runtime_api.h"
 
@@ -13,9 +12,6 @@ cudaError_t issue(cudaStream_t stream, std::function<void()> work);
 
 /// True while any stream is being captured: calls that wait for the device are errors then.
 bool is_capturing();
-
-/// What an address within or close to device memory is, for a message; empty for any other.
-std::string describe_device_memory(const void* pointer);
 
 /// Makes `error` the last error of this host thread, unless it is cudaSuccess, and returns it.
 cudaError_t remember(cudaError_t error);

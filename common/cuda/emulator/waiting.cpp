@@ -11,6 +11,7 @@
 
 #include "cuda/emulator/fault.h"
 #include "cuda/emulator/hooks.h"
+#include "cuda/emulator/observer.h"
 #include "cuda/emulator/worker.h"
 
 namespace minfer::emulator {
@@ -92,6 +93,7 @@ unsigned Worker::barrier(const char* operation, bool predicate, Site site) {
   for (unsigned i = 0; i < own.size(); ++i) {
     if (i != self.number) own.ready.push(i);
   }
+  if (observer != nullptr) observer->barrier_passed(own, operation, site);
   note_progress();
   if (is_shuffled) preempt();
   return barrier.result;
@@ -125,6 +127,7 @@ Collective& Worker::arrive(const char* operation, std::uint32_t mask, const void
     suspend();
     return *collective;
   }
+  if (observer != nullptr) observer->lanes_met(self, mask, operation, site);
   Thread* lanes = &self - self.lane();
   for (std::uint32_t others = mask & ~bit; others != 0; others &= others - 1) {
     self.cta->make_runnable(lanes[__builtin_ctz(others)]);

@@ -8,6 +8,7 @@
 
 #include "cuda/emulator/fault.h"
 #include "cuda/emulator/hooks.h"
+#include "cuda/emulator/observer.h"
 #include "cuda/emulator/sanitizer.h"
 #include "cuda/emulator/settings.h"
 
@@ -36,6 +37,10 @@ std::string describe_endless_spin(Site site) {
 
 Worker* Worker::current() {
   return current_worker;
+}
+
+const Thread* Worker::running() {
+  return current_worker == nullptr ? nullptr : current_worker->thread_;
 }
 
 // ---------------------------------------------------------------------------- blocks
@@ -82,8 +87,10 @@ void Worker::admit(std::size_t count) {
 
 bool Worker::begin_next(Cta& cta) {
   const std::optional<uint3> index = grid_->next_block();
-  if (index) cta.begin(*index, grid_->shape.block, grid_->shape.shared_bytes);
-  return index.has_value();
+  if (!index) return false;
+  cta.begin(*index, grid_->shape.block, grid_->shape.shared_bytes);
+  if (observer != nullptr) observer->block_begins(cta);
+  return true;
 }
 
 void Worker::reclaim_stacks() {
@@ -129,6 +136,7 @@ void Worker::run_threads(Transfer transfer) {
 /// Runs the kernel as the current thread. No exception may leave a fiber.
 void Worker::run_kernel() {
   std::string escaped;
+  thread_->kernel_caller = __builtin_frame_address(0);
   try {
     grid_->call.run_thread();
     return;
@@ -148,6 +156,7 @@ void Worker::retire(Thread& thread) {
   if (cta.barrier.arrived > 0 || !thread.warp->collectives.empty()) check_exit(thread);
   note_progress();
   if (--cta.live > 0) return;
+  if (observer != nullptr) observer->block_ends(cta);
   cta.shared.end();
   if (!begin_next(cta)) resident_.erase(std::find(resident_.begin(), resident_.end(), &cta));
 }

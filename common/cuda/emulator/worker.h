@@ -34,6 +34,8 @@ class Worker {
 
   /// The worker of this operating-system thread, while it runs a grid.
   static Worker* current();
+  /// The thread that runs there, or nullptr where none does.
+  static const Thread* running();
 
   Thread& thread() { return *thread_; }
   Cta& cta() { return *thread_->cta; }
