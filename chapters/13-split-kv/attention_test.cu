@@ -215,6 +215,7 @@ void check_attention(const AttentionShape& shape, std::uint32_t context,
         require_close(to_host(step.stream(), y), expected, 1e-5f);
         REQUIRE(step.moved_at(n) == device_q.bytes() + y.bytes() + cache_bytes);
 
+        if (n_tokens == 1) return;
         // Blocks for more chunks than there are change nothing, and one chunk is all positions.
         const std::vector<float> split = to_host(step.stream(), y);
         DeviceBuffer<float> more_outputs(2 * outputs.size()), more_maxima(2 * rows),
@@ -241,9 +242,8 @@ TEST_CASE("attention") {
                                    {16, 2, 128},  // 3B: 8
                                    {3, 3, 32},
                                    {5, 1, 64}};
-  for (const AttentionShape& shape : shapes) {
-    check_attention(shape, 1001, {0, 1, 2, 31, 33, 127, 128, 129, 300, 998, 1000}, random);
-  }
+  check_attention(shapes[0], 1001, {0, 1, 31, 33, 127, 128, 255, 256, 300, 998}, random);
+  for (const AttentionShape& shape : shapes) check_attention(shape, 601, {2, 129, 600}, random);
 }
 
 TEST_CASE("attention: every group and every position", "[.][exhaustive]") {

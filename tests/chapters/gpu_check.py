@@ -12,7 +12,7 @@ left out, by name.
 Models, by file name: tiny-a .. tiny-e (tools/make_model --preset), coder-0.5b and coder-1.5b (the real
 weights), 0.5b, 1.5b and 3b (make_model again, for speed). Parts:
 
-  kernels    test-kernels-CHAPTER: every kernel against the oracle
+  kernels    test-new-kernels-CHAPTER: every kernel that no chapter before has, against the oracle
   small      the small models: committed hashes, tokens, the same logits in steps of 1, 2, 3 and 8 tokens
   reference  the real models under teacher forcing: argmax against llama.cpp's fp32 tokens, and hashes, which
              are to be the same token by token
@@ -108,7 +108,7 @@ class Check:
     def kernels(self) -> dict:
         result = {}
         for chapter in self.chapters:
-            program = self.program(f"test-kernels-{chapter}")
+            program = self.program(f"test-new-kernels-{chapter}")
             if program is None:
                 continue
             done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=300)
