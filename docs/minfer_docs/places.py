@@ -40,7 +40,7 @@ class Project:
 
 
 def is_test(path: Path) -> bool:
-    return path.stem.endswith(("_test", "_bench"))
+    return path.stem.endswith(("_test", "_testing", "_bench"))
 
 
 def is_scratch(path: Path) -> bool:

@@ -123,7 +123,7 @@ def test_the_diff_folds_and_changes_its_form(page, address, name):
 def test_the_engine_and_its_kernels_are_open_and_come_first(name):
     heads = r'<details class="diff-file"( open)?><summary><span class="name">([^<]+)'
     files = re.findall(heads, (SITE / name).read_text(encoding="utf-8"))
-    ideas = [not re.search(r"_(test|bench)\.cu$|README\.md$", file) for _, file in files]
+    ideas = [not re.search(r"_(test|testing|bench)\.(cu|h)$|README\.md$", file) for _, file in files]
     assert [bool(opened) for opened, _ in files] == ideas == sorted(ideas, reverse=True) and len(set(ideas)) == 2
     kernels = [file.endswith(".cuh") for _, file in files]
     assert kernels == sorted(kernels, reverse=True)

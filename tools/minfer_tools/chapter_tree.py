@@ -74,7 +74,7 @@ class Chapter:
 
 def is_idea(file: Path) -> bool:
     """Whether a file belongs to a chapter's idea, which its tests, its benchmark and its text do not."""
-    return not file.stem.endswith(("_test", "_bench")) and file.name != "README.md"
+    return not file.stem.endswith(("_test", "_testing", "_bench")) and file.name != "README.md"
 
 
 def _is_scratch(name: str) -> bool:
