@@ -158,7 +158,7 @@ def wrong_kernel(program: Path, root: Path) -> tuple[str, bool]:
             tests, name, why = read_report(output.read())
         if status != 0:
             why = why or (f"had not ended after {SECONDS} s" if status is None else f"ended by {ending(status)}")
-            schedule = f", under schedule {seed} of its threads: is a barrier missing?" if seed else ""
+            schedule = f", under schedule {seed} of its threads: is a barrier missing? (minfer lab --races)" if seed else ""
             print(f"kernels  wrong: {name}: {shown(why, root)}{schedule}")
             return name, status is None
     print(f"kernels  right: {tests} tests under {len(SEEDS)} schedules")
