@@ -55,6 +55,8 @@ def launch() -> Launch:
     (["--compare", "03"], "give two chapters and a kernel, or one of each"),
     (["--compare", "02", "03"], "give two chapters and a kernel, or one of each"),
     (["--compare", "--races", "02", "03", "gemv"], "give one of --compare and --races"),
+    (["--races", "03", "gemv", "--launch", "2"], "says which launch of a kernel is counted"),
+    (["03", "--launch", "2"], "says which launch of a kernel is counted"),
     (["03", "gemv", "--launch", "0"], "argument --launch: found '0', expected a number, 1 or more"),
     (["03", "gmev"], "03-warp-gemv has no kernel 'gmev'; it has "),
     (["--races", "03", "gmev"], "03-warp-gemv has no kernel 'gmev'; it has "),

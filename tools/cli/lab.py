@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="two chapters side by side")
     parser.add_argument("--races", action="store_true",
                         help="find races in shared and global memory, and accesses out of an array's bounds")
-    parser.add_argument("--launch", type=positive, default=1, metavar="N",
+    parser.add_argument("--launch", type=positive, metavar="N",
                         help="the kernel's N-th launch in the step (default: the first)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
@@ -55,8 +55,7 @@ class Program:
         self.binary = place.binary(target)
         self.model = build.folder() / "lab.gguf"
         with places.turn(self.model.with_suffix(".lock"), f"making {self.model}"):
-            if not self.model.exists():
-                measured.write_model(self.model)
+            measured.write_model(self.model)
 
     def step(self) -> list[Launch]:
         """The launches of a step."""
@@ -130,6 +129,9 @@ def lab(arguments: argparse.Namespace) -> int:
         raise Failure("lab --compare: give two chapters and a kernel, or one of each", USAGE)
     if len(kernels) > n_chapters:
         raise Failure(f"lab: found {' '.join(kernels)!r}, expected one kernel a chapter", USAGE)
+    if arguments.launch and (arguments.races or not kernels):
+        raise Failure("lab --launch: says which launch of a kernel is counted; give the kernel, without --races", USAGE)
+    arguments.launch = arguments.launch or 1
     kernels = [*kernels, *kernels, None][:n_chapters]
     for name, kernel in zip(names, kernels):
         check_name(the_chapter(name), kernel)
@@ -192,9 +194,9 @@ def found_in(report: Report) -> list[str]:
     found: dict[tuple, str] = {}
     for launch in report.launches:
         for race in launch.races:
-            lines = {access.places[0]: None for access in (race.first, race.second)}
-            shown = "".join(f"\n    {place}: {place.source()}" for place in lines)
-            found.setdefault((launch.name, frozenset(lines)), f"{launch.name}: {race}{shown}")
+            shown = dict.fromkeys(place for access in (race.first, race.second) for place in access.places)
+            text = "".join(f"\n    {place}: {place.source()}" for place in shown)
+            found.setdefault((launch.name, frozenset(shown)), f"{launch.name}: {race}{text}")
     return [*found.values(), *([report.fault + lines_of(report)] if report.fault else [])]
 
 

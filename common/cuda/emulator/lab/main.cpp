@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s\n", error.what());
       return 1;
     }
-    fault = error.what();  // the engine finds it out, when a kernel has gone wrong
+    fault = std::string("the engine stops: ") + error.what();
   }
   lab.print(stdout, fault);
   return 0;
