@@ -165,7 +165,7 @@ std::uint32_t Lab::access_at(Kind kind, Space space, std::size_t bytes, std::siz
     hash = (hash ^ reinterpret_cast<std::uintptr_t>(at[1])) * 0x9e3779b97f4a7c15u;
   }
   const auto [found, is_new] =
-      by_hash_.emplace(hash, static_cast<std::uint32_t>(report_->accesses.size()));
+      by_hash_.try_emplace(hash, static_cast<std::uint32_t>(report_->accesses.size()));
   if (is_new) {
     report_->accesses.push_back(
         {places_of(frame, thread), kind, space, static_cast<std::uint32_t>(bytes), {}});

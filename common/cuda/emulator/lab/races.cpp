@@ -50,7 +50,7 @@ void RaceCheck::lanes_met(const Thread& thread, std::uint32_t mask) {
 }
 
 void RaceCheck::learn(Clock& clock, std::uint32_t block, Known known) {
-  const auto [found, is_new] = clock.emplace(block, known);
+  const auto [found, is_new] = clock.try_emplace(block, known);
   Known& old = found->second;
   if (is_new || known.epoch < old.epoch) return;
   old.thread = known.epoch == old.epoch && known.thread != old.thread ? kNobody : known.thread;
