@@ -23,8 +23,8 @@ PRESET_SHA256 = {
     "tiny-b": "28267e4f627f344966908224ecdb36bd46c350124012ad89cbd9477404fd13f8",
     "tiny-c": "c758213d1908b8f03b8ea83e4293b0b5208f751ed2607cd4fa5140515ac0afd5",
     "tiny-d": "19affff3c960a6542eed6647643c10da97d7c620c46eb321a7b0d5a7bc797ed9",
-    "tiny-e": "c18e057815ccbe2252e82f4cd353ff9ec618f187c5a21c8f3d53019574fe480d",
     "tiny-loop": "7eeba7f40fbc064ae40843ba48f77ff57202c647a00379cd4b9560499f28be73",
+    "tiny-e": "c18e057815ccbe2252e82f4cd353ff9ec618f187c5a21c8f3d53019574fe480d",
 }
 TYPES = list(gguf_file.TENSOR_TYPES)
 

@@ -68,14 +68,14 @@ def default_options(device: gpu.Gpu | None) -> dict[str, str]:
     return options
 
 
-def stranger(where: Path, source: Path = ROOT) -> str | None:
+def stranger(where: Path, source: Path | None = None) -> str | None:
     """The checkout or the place that a build folder was configured for, if not for these: one that was copied or
     moved still builds that checkout's sources, there."""
     try:
         text = (where / "CMakeCache.txt").read_text(encoding="utf-8")
     except OSError:
         return None
-    for key, here in (("CMAKE_HOME_DIRECTORY", source), ("CMAKE_CACHEFILE_DIR", where)):
+    for key, here in (("CMAKE_HOME_DIRECTORY", source or ROOT), ("CMAKE_CACHEFILE_DIR", where)):
         found = re.search(rf"^{key}:INTERNAL=(.*)$", text, re.M)
         if found and Path(found[1]).resolve() != here.resolve():
             return found[1]
@@ -89,12 +89,12 @@ def is_built(target: str) -> bool:
 class Build:
     """One build folder: its place, the options that it is configured with, and whose sources it builds."""
 
-    def __init__(self, where: Path, options: dict[str, str], env: dict | None = None, source: Path = ROOT):
+    def __init__(self, where: Path, options: dict[str, str], env: dict | None = None, source: Path | None = None):
         self.where = where
         self._options = options
         self._env = env
-        self._source = source
-        self._log = log_dir() if source == ROOT else places.make(where / "log")
+        self._source = source or ROOT
+        self._log = places.make(where / "log") if source else log_dir()
         self._ran = False
 
     def binary(self, target: str) -> Path:
