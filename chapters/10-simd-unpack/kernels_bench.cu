@@ -100,7 +100,9 @@ class ModelBench {
     bench_.run("rmsnorm", 0,
                [&](std::size_t) { launch_rmsnorm(step(), y, x, x, d_model_, 1e-6f); });
     bench_.run("quantize", 0, [&](std::size_t) {
-      launch_quantize(step(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x, d_model_);
+      launch_quantize(step(),
+                      {out_.as<std::int8_t>(0), out_.as<float>(1), out_.as<std::int32_t>(2)}, x,
+                      d_model_);
     });
     bench_.run("quantize_int16", 0, [&](std::size_t) {
       launch_quantize_int16(step(), {out_.as<std::int8_t>(0), out_.as<float>(1)}, x, d_model_);
