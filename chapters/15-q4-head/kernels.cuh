@@ -5,6 +5,9 @@
 // f32 where no type is given. Kernels are named as the oracle's functions are.
 #pragma once
 
+#include <stdexcept>
+#include <string>
+
 #include <minfer/engine.h>
 #include <minfer/math.h>
 
@@ -14,27 +17,41 @@
 namespace minfer {
 
 /// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * w.
+/// @pre n <= kValues * kThreads
 /// @why One block a token: the sum needs every value, and a vector of 2048 is too small to share
-/// out. A thread's loads are on their way together. In a step of the 0.5B on an H200 it takes 2.1
-/// us, and took 4.0 when they waited for each other. Without __restrict__ a store of y would keep
-/// the next load of w back.
-__global__ void rmsnorm(float* __restrict__ y,        ///< out [T, n]
-                        const float* __restrict__ x,  ///< [T, n]
-                        const float* __restrict__ w,  ///< [n]
+/// out. All that a thread reads is on its way before it adds anything up, and is kept: of w, which
+/// comes from memory, nothing waits for the sum.
+template <std::uint32_t kValues>
+__global__ void rmsnorm(float* y,        ///< out [T, n]
+                        const float* x,  ///< [T, n]
+                        const float* w,  ///< [n]
                         std::uint32_t n, float eps) {
   const std::uint32_t row = blockIdx.y * n;
-  float squares = 0;
-  for_each_of_thread<kThreads>(
-      x, row, n, [&](std::uint32_t, float value) { squares = fmaf(value, value, squares); });
+  float values[kValues], weights[kValues], squares = 0;
+  for (std::uint32_t j = 0; j < kValues; ++j) {
+    const std::uint32_t i = threadIdx.x + j * kThreads;
+    values[j] = i < n ? x[row + i] : 0;
+    weights[j] = i < n ? w[i] : 0;
+  }
+  for (const float value : values) squares = fmaf(value, value, squares);
   const float mean = block_sum<kThreads>(squares) / static_cast<float>(n);
   const float scale = rsqrt_f32(mean + eps);
-  for_each_of_thread<kThreads>(
-      x, row, n, [&](std::uint32_t i, float value) { y[row + i] = value * scale * w[i]; });
+  for (std::uint32_t j = 0; j < kValues; ++j) {
+    const std::uint32_t i = threadIdx.x + j * kThreads;
+    if (i < n) y[row + i] = values[j] * scale * weights[j];
+  }
 }
 
 inline void launch_rmsnorm(const Step& s, float* y, const float* x, const float* w, std::uint32_t n,
                            float eps) {
-  s.launch(rmsnorm, 1, kThreads, {4ull * n * (2 * s.n_tokens + 1)}, y, x, w, n, eps);
+  const std::uint32_t values = n <= 8 * kThreads ? 8 : n <= 16 * kThreads ? 16 : 32;
+  if (n > 32 * kThreads) {
+    throw std::invalid_argument("rmsnorm: " + std::to_string(n) + " values, and a block keeps " +
+                                std::to_string(32 * kThreads));
+  }
+  with_constant<8, 16, 32>(values, [&](auto kept) {
+    s.launch(rmsnorm<kept>, 1, kThreads, {4ull * n * (2 * s.n_tokens + 1)}, y, x, w, n, eps);
+  });
 }
 
 /// y[t] += x[t]: a residual; or x[0], a bias.
