@@ -120,26 +120,60 @@ void allow_shared_bytes(void (*kernel)(P...), std::size_t shared_bytes) {
                                   static_cast<int>(shared_bytes)));
 }
 
+#if !defined(MINFER_EMULATOR)
+/// Whether `kernel` was compiled for GPUs where it may begin early, and so with its
+/// wait_for_previous_kernel().
+inline bool can_begin_early(const void* kernel) {
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes.ptxVersion >= 90;
+}
+#endif
+
+/// When a kernel begins.
+enum class Begin {
+  kBehind,  ///< when the one before it on its stream has ended
+  kEarly,   ///< on sm_90 and newer, when that one's blocks have called let_next_kernel_begin(), or
+            ///< ended; what it leaves may be touched behind wait_for_previous_kernel() alone
+};
+
 /// Launches `kernel<<<grid, block, shared_bytes, stream>>>(args...)`, which moves `traffic`.
 /// @throws CudaError if the launch is refused (or, on a GPU, if earlier work has failed by now)
 template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(Begin begin, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const Traffic& traffic, cudaStream_t stream, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "one argument for each parameter of the kernel");
   allow_shared_bytes(kernel, shared_bytes);
+  const void* address = reinterpret_cast<const void*>(kernel);
 #if defined(MINFER_EMULATOR)
+  (void)begin;  // here a kernel begins when the one before it has ended
   const cudaError_t error = emulator::launch_kernel(
       std::make_shared<emulator::TypedCall<P...>>(kernel, std::forward<A>(args)...),
       {grid, block, shared_bytes, false}, stream);
 #else
-  kernel<<<grid, block, shared_bytes, stream>>>(static_cast<P>(std::forward<A>(args))...);
-  const cudaError_t error = cudaGetLastError();
+  cudaLaunchConfig_t config = {grid, block, shared_bytes, stream, nullptr, 0};
+  cudaLaunchAttribute attribute;
+  if (begin == Begin::kEarly && can_begin_early(address)) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  const cudaError_t error =
+      cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...);
 #endif
-  const void* address = reinterpret_cast<const void*>(kernel);
   check_launch(error, address, grid, block, shared_bytes);
   if (LaunchObserver* observer = LaunchObserver::active()) {
     observer->launched(address, traffic, stream);
   }
+}
+
+/// The same, of a kernel that begins behind the one before it.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            const Traffic& traffic, cudaStream_t stream, A&&... args) {
+  launch(Begin::kBehind, kernel, grid, block, shared_bytes, traffic, stream,
+         std::forward<A>(args)...);
 }
 
 /// The same, of a kernel whose traffic nobody asks for.

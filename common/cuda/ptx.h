@@ -185,6 +185,25 @@ __device__ __forceinline__ unsigned atomic_add_acq_rel(unsigned* address, unsign
 #endif
 }
 
+// ---------------------------------------------------------------------------- kernels in a row
+
+/// Waits until the kernel before this one on its stream has ended, and what it wrote is seen: for a
+/// kernel that begins early. Each such kernel calls it, or the next one cannot rely on those
+/// before. Nothing below sm_90, where none does. PTX: griddepcontrol.wait
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// From here on the next kernel on the stream may begin, as far as there is room.
+/// PTX: griddepcontrol.launch_dependents
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // ---------------------------------------------------------------------------- special registers
 
 /// This thread's number in its warp. PTX: %laneid

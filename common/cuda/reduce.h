@@ -75,10 +75,11 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-/// The largest of one value a lane over the warp, to all lanes.
+/// The largest of one value a lane over each kWidth neighbours of a warp, to all of them.
 /// @pre every lane of the warp calls it
+template <int kWidth = 32>
 __device__ inline float warp_max(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = kWidth / 2; distance > 0; distance /= 2) {
     value = max_f32(value, __shfl_xor_sync(0xffffffffu, value, distance));
   }
   return value;

@@ -34,6 +34,7 @@ struct Step {
   cudaStream_t stream;
   StepInput* input;  ///< in device memory
   std::uint32_t n_tokens;
+  Begin begin = Begin::kBehind;  ///< of kernels that can do either
 
   /// Launches so many blocks for each token: to a kernel, tokens are the grid's second dimension.
   template <class... P, class... A>

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include <minfer/rope.h>
+
+#include "attention.cuh"
+#include "cuda/buffer.h"
+#include "cuda/device.h"
+#include "cuda/graph.h"
+#include "cuda/step_cost.h"
+#include "cuda/stream.h"
+#include "fused.cuh"
+#include "head.cuh"
+#include "kernels.cuh"
+#include "memory.h"
+#include "speculation.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::uint32_t kMostSteps = 32;  ///< at once
+static_assert(kMostSteps >= kMaxTokens, "a step's predictions as well");
+
+/// Of each step, the pass that took least.
+std::vector<double> shortest(const std::vector<std::vector<double>>& passes) {
+  std::vector<double> times;
+  for (const auto& of_step : passes) {
+    times.push_back(*std::min_element(of_step.begin(), of_step.end()));
+  }
+  return times;
+}
+
+/// Greedy decoding on a GPU, a kernel an operation. A step is recorded once, as a graph that finds
+/// its tokens and its position in device memory and leaves the next ones there.
+class GpuEngine final : public Engine {
+ public:
+  GpuEngine(const Model& model, const EngineOptions& options)
+      : config_(config_with_heads(model, {32, 64, 128})),
+        context_(options.context),
+        step_tokens_(options.value("TCHUNK", kMaxTokens)),
+        guessed_(options.value("SPEC", 0) == 0 ? 0 : step_tokens_ - 1),
+        steps_at_once_(options.value("MSTEP", 1)),
+        begin_(options.value("PDL", 1) == 1 ? Begin::kEarly : Begin::kBehind),
+        layer_bytes_(model.bytes_per_token() - model.lm_head().bytes()),
+        device_("the model with a context of " + std::to_string(context_) + " tokens", model,
+                options, RopeTable(config_.head_dim, config_.rope_base, context_)) {
+    if (options.value("SPEC", 0) == 1) speculation_ = Speculation(shortest(time_steps(2)));
+  }
+
+  std::string describe() const override {
+    return engine_info().name + " (" + Device::current().name + ")";
+  }
+  std::uint32_t context() const override { return context_; }
+  std::uint32_t position() const override { return position_; }
+  void truncate(std::uint32_t position) override { position_ = position; }
+
+  void prefill(Span<const Token> ids) override {
+    speculation_.read(ids, position_);
+    for (std::size_t done = 0; done < ids.size();) {
+      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
+      done += n;
+      set_input(ids.subspan(done - n, n));
+      step(n, done == ids.size() ? 1 : 0);
+    }
+    prediction_ = fetch_predictions(1)[0];
+  }
+
+  std::uint32_t decode(std::uint32_t n, const TokenSink& sink) override {
+    if (n == 0) return 0;
+    bool goes_on = emit(prediction_, sink), left = false;
+    std::uint32_t emitted = 1;
+    while (goes_on && emitted < n && position_ < context_) {
+      const std::uint32_t room = std::min(n - emitted, context_ - position_);
+      const std::vector<Token> ids = speculation_.next(std::min(room - 1, guessed_));
+      const std::uint32_t steps = guessed_ > 0 ? 1 : std::min(steps_at_once_, room);
+      if (!left || ids.size() > 1) set_input(ids);
+      for (std::uint32_t i = 0; i < steps; ++i) {
+        step(ids.size(), ids.size());
+        download_predictions(i, ids.size());
+      }
+      const Span<const Prediction> predictions = await_predictions(steps * ids.size());
+      decode_steps_ += steps;
+      position_ -= predictions.size();  // consumed are those alone that were predicted
+      for (std::size_t t = 0; goes_on && t < predictions.size(); ++t) {
+        if (t > 0 && t < ids.size() && ids[t] != prediction_.id) break;
+        position_ += 1;
+        emitted += 1;
+        goes_on = emit(predictions[t], sink);
+        left = t + 1 == predictions.size();  // the last step has left the next one's input
+      }
+    }
+    return emitted;
+  }
+
+  void force(Span<const Token> ids, const LogitsSink& sink) override {
+    speculation_.read(ids, position_);
+    std::vector<float> logits;
+    for (std::size_t done = 0; done < ids.size();) {
+      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
+      set_input(ids.subspan(done, n));
+      step(n, n);
+      prediction_ = fetch_predictions(n)[n - 1];
+      logits.resize(n * config_.n_tokens);
+      stream_.download(logits.data(), device_->work.logits, logits.size());
+      for (std::size_t t = 0; t < n; ++t) {
+        sink(position_ - n + t, logits.data() + t * config_.n_tokens);
+      }
+      done += n;
+    }
+  }
+
+  std::uint64_t decode_steps() const override { return decode_steps_; }
+
+  std::uint64_t bytes_per_token(std::uint32_t position) const override {
+    return layer_bytes_ + device_->head.bytes + device_->cache.bytes_a_position * (position + 1);
+  }
+
+  std::vector<std::vector<double>> time_steps(std::uint32_t passes) override {
+    std::vector<std::vector<double>> seconds;
+    const std::uint32_t position = position_;
+    const std::vector<Token> ids(kMaxTokens);
+    while (seconds.size() < std::min(step_tokens_, context_ - position)) {
+      const std::size_t n = seconds.size() + 1;
+      seconds.emplace_back();
+      for (std::uint32_t pass = 0; pass <= passes; ++pass) {
+        if (n == 1) set_input({ids.data(), n});  // which the step before leaves
+        const auto start = std::chrono::steady_clock::now();
+        if (n > 1) set_input({ids.data(), n});
+        step(n, n);
+        fetch_predictions(n);
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        if (pass > 0) seconds.back().push_back(taken.count());  // the first records the graph
+        position_ = position;
+      }
+    }
+    return seconds;
+  }
+
+  std::optional<StepCost> time_kernels(std::uint32_t passes) override {
+    set_input({&prediction_.id, 1});
+    const std::uint32_t chunks = launched_chunks(position_ + passes + 1);  // of the last pass
+    return time_step(stream_, passes, position_ + 1, [&] { launch_step(1, 1, chunks); });
+  }
+
+ private:
+  /// Has a step's predictions fetched when it is done, behind those of `from` others.
+  void download_predictions(std::uint32_t from, std::size_t n) {
+    CUDA_CHECK(cudaMemcpyAsync(predictions_.data() + from, device_->work.predictions,
+                               n * sizeof(Prediction), cudaMemcpyDeviceToHost, stream_));
+  }
+
+  /// Waits for the n predictions that were asked for.
+  /// @throws std::runtime_error when no logit of one is a number
+  Span<const Prediction> await_predictions(std::size_t n) {
+    stream_.synchronize();
+    for (std::size_t t = 0; t < n; ++t) {
+      if (predictions_.data()[t].id >= 0) continue;
+      throw std::runtime_error("the logits are not numbers: damaged weights?");
+    }
+    return {predictions_.data(), n};
+  }
+
+  Span<const Prediction> fetch_predictions(std::size_t n) {
+    download_predictions(0, n);
+    return await_predictions(n);
+  }
+
+  /// Hands over what follows. @return whether decoding goes on
+  bool emit(const Prediction& prediction, const TokenSink& sink) {
+    prediction_ = prediction;
+    speculation_.read({&prediction_.id, 1}, position_);
+    return sink(prediction_.id);
+  }
+
+  /// The tokens that the next step finds, at the position.
+  void set_input(Span<const Token> ids) {
+    input_.position = position_;
+    std::copy(ids.begin(), ids.end(), input_.ids);
+    stream_.upload(device_->work.input, &input_, 1);
+  }
+
+  /// Consumes n_tokens of the input, and predicts what follows each of the last n_predicted.
+  void step(std::uint32_t n_tokens, std::uint32_t n_predicted) {
+    const std::uint32_t chunks = launched_chunks(position_ + n_tokens);
+    Graph& graph = graphs_[{n_tokens, n_predicted, chunks}];
+    if (graph.nodes() == 0) {
+      graph = Graph::capture(stream_, [&] { launch_step(n_tokens, n_predicted, chunks); });
+    }
+    graph.launch(stream_);
+    position_ += n_tokens;
+  }
+
+  void launch_step(std::uint32_t n_tokens, std::uint32_t n_predicted, std::uint32_t chunks) {
+    // A step of several tokens is bound by its instructions: who begins early is in the way.
+    const Begin begin = n_tokens == 1 ? begin_ : Begin::kBehind;
+    forward({stream_, device_->work.input, n_tokens, begin}, chunks);
+    const float* x = device_->work.x + (n_tokens - n_predicted) * config_.d_model;
+    if (n_predicted == 0) return;
+    predict({stream_, device_->work.input, n_predicted, begin}, x, n_tokens);
+  }
+
+  /// The layers, which leave their output in x.
+  void forward(const Step& s, std::uint32_t chunks) {
+    launch_embed(s, device_->work.x, device_->weights.token_embedding);
+    for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+      attention_block(s, device_->weights.layers[layer], layer, chunks);
+      feed_forward_block(s, device_->weights.layers[layer]);
+    }
+  }
+
+  /// x += W_o attention(norm(x)), with the step's K and V added to the cache.
+  void attention_block(const Step& s, const DeviceLayer& w, std::uint32_t layer,
+                       std::uint32_t chunks) {
+    const Workspace& work = device_->work;
+    const KvCache& cache = device_->cache;
+    launch_qkv(s, work.q, cache.rows(layer), w.w_qkv, w.b_qkv, work.x, w.attn_norm,
+               device_->cosines, device_->sines, config_, config_.rms_eps);
+    cache.append(s, layer);
+    cache.attend(s, layer, work.quantized, work.partials, work.q, chunks);
+    launch_add_gemv(s, work.x, w.w_o, work.quantized);
+  }
+
+  /// x += W_down swiglu(W_gate norm(x), W_up norm(x)).
+  void feed_forward_block(const Step& s, const DeviceLayer& w) {
+    const Workspace& work = device_->work;
+    launch_gate_up(s, work.quantized, w.w_gate_up, work.x, w.ffn_norm, config_.rms_eps);
+    launch_add_gemv(s, work.x, w.w_down, work.quantized);
+  }
+
+  /// Logits and their argmax, from rows of x; the last is the token that comes step_tokens on.
+  void predict(const Step& s, const float* x, std::uint32_t step_tokens) {
+    const ModelConfig& c = config_;
+    const Workspace& work = device_->work;
+    launch_rmsnorm(s, work.normed, x, device_->weights.output_norm, c.d_model, c.rms_eps);
+    device_->head.launch(s, work.logits, work.normed);
+    launch_argmax(s, work.predictions, work.argmax, work.logits, c.n_tokens, step_tokens);
+  }
+
+  const ModelConfig& config_;
+  const std::uint32_t context_;
+  const std::uint32_t step_tokens_;    ///< of a prompt that a step carries
+  const std::uint32_t guessed_;        ///< tokens that a step may have beyond the one that is known
+  const std::uint32_t steps_at_once_;  ///< that are launched before the host looks
+  const Begin begin_;                  ///< of a step's kernels
+  const std::uint64_t layer_bytes_;    ///< of weights that a step reads, the head's left out
+  std::uint32_t position_ = 0;
+  Prediction prediction_;  ///< of what follows
+  StepInput input_;        ///< what was copied last
+  std::uint64_t decode_steps_ = 0;
+  Speculation speculation_;
+  PinnedBuffer<Prediction> predictions_{kMostSteps};  ///< fetched
+  Stream stream_;
+  const Placed<DeviceState> device_;
+  /// By the tokens of a step, how many it predicts, and the chunks that its attention is launched
+  /// for: each recorded when it is first needed.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Graph> graphs_;
+};
+
+}  // namespace
+
+EngineInfo engine_info() {
+  EngineInfo info;
+  info.name = MINFER_PROGRAM;
+  info.options = {
+      {"TCHUNK", {1, 2, 3, 4, 5, 6, 7, 8}, "tokens that a step carries"},
+      {"SPEC", {0, 1, 2}, "drafts: 0 none (default); 1 where they pay; 2 always"},
+      {"MSTEP", {1, 2, 4, 8, 16, 32}, "steps that are launched before the host looks"},
+      {"PDL", {0, 1}, "kernels begin: 0 behind the one before; 1 early (default, sm_90)"},
+      {"BENCHT", {0, 1}, "bench: 1 prints what a step takes by its tokens"},
+      head_option(),
+      cache_option()};
+  info.requantizes = true;
+  return info;
+}
+
+std::unique_ptr<Engine> make_engine(const Model& model, const EngineOptions& options) {
+  return std::make_unique<GpuEngine>(model, options);
+}
+
+}  // namespace minfer
