@@ -103,11 +103,10 @@ __device__ inline QuantizedVector normed_and_quantized(const float* x, const flo
                                                        std::uint32_t n, float eps) {
   static_assert(kThreads == 128, "what the tree below adds up");
   MINFER_SHARED(float, squares, [kTokens][kThreads]);
-  MINFER_SHARED(float, scales, [kTokens]);
   MINFER_SHARED(uint4, q, [kTokens * kSteps * kNormColumns / 16]);
   MINFER_SHARED(float, d, [kTokens * kSteps * kNormColumns / 32]);
   MINFER_SHARED(std::int32_t, sums, [kTokens * kSteps * kNormColumns / 32]);
-  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::uint32_t lane = threadIdx.x % 32;
   for (std::uint32_t t = threadIdx.x / kThreads; t < kTokens; t += kFusedThreads / kThreads) {
     float values[8 * kSteps], sum = 0;
 #pragma unroll
@@ -118,16 +117,12 @@ __device__ inline QuantizedVector normed_and_quantized(const float* x, const flo
     for (const float value : values) sum = fmaf(value, value, sum);
     squares[t][threadIdx.x % kThreads] = sum;
   }
-  __syncthreads();  // squares: written by all, read by a warp a token
-  if (warp < kTokens) {
-    const float* s = squares[warp];
-    const float sum = warp_sum((s[lane] + s[lane + 64]) + (s[lane + 32] + s[lane + 96]));
-    if (lane == 0) scales[warp] = rsqrt_f32(sum / static_cast<float>(n) + eps);
-  }
-  __syncthreads();  // scales: written by each warp's first lane, read by all
+  __syncthreads();  // squares: written by all, read by all
 #pragma unroll 4
   for (std::uint32_t t = 0; t < kTokens; ++t) {
-    const float scale = scales[t];
+    const float* s = squares[t];
+    const float sum = warp_sum((s[lane] + s[lane + 64]) + (s[lane + 32] + s[lane + 96]));
+    const float scale = rsqrt_f32(sum / static_cast<float>(n) + eps);
 #pragma unroll
     for (std::uint32_t step = 0; step < kSteps; ++step) {
       const std::uint32_t i = step * kNormColumns + 4 * threadIdx.x, run = (t * n + i) / 32;
