@@ -105,8 +105,9 @@ class Speculation {
   /// So many drafts of which each is right with probability `rate` make the most tokens a second.
   std::size_t best_number(double rate, std::size_t limit) const {
     if (times_.empty()) return std::min<std::size_t>(limit, kMaxDrafts);
+    constexpr double kMargin = 1.05;  // the rate is a guess, and what a wrong one costs is certain
     std::size_t best = 0;
-    double reached = 1, tokens = 1, best_speed = 1 / times_[0];
+    double reached = 1, tokens = 1, best_speed = kMargin / times_[0];
     for (std::size_t n = 1; n <= limit && n < times_.size(); ++n) {
       reached *= rate;  // so likely are n drafts right, and bring one token more
       tokens += reached;
