@@ -82,6 +82,16 @@ TEST_CASE("drafts are made where they pay") {
   REQUIRE(drafted(never, circle) == 0);       // a token a time is as good, and surer
 }
 
+TEST_CASE("drafts are made where they promise a twentieth more") {
+  const Tokens text = {1, 2, 3, 4,
+                       1, 2, 3};  // after three that match, a draft is right half the time
+  for (const double time : {1.42, 1.44}) {
+    Speculation speculation({1, time});
+    speculation.read(text, 0);
+    REQUIRE(speculation.next(1).size() == (time < 1.5 / 1.05 ? 2 : 1));
+  }
+}
+
 TEST_CASE("drafts that were given up are taken up again, where the text has changed") {
   Tokens text;
   for (Token i = 0; i < 200; ++i) text.push_back(i % 2 == 0 ? 0 : 1000 + i);
