@@ -1,100 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// Rotary embedding, the KV cache and attention against the oracle's functions of the same names, on
-// shapes of the real models and on shapes that fill no tile, for one token and for several; and
-// what a launch says that it moves against the arrays that it has. [exhaustive]: on a full grid of
-// shapes.
+// The KV cache in int8 against its definition, and attention against the oracle's, on shapes of the
+// real models and on shapes that fill no tile, for one token and for several; and what a launch
+// says that it moves against the arrays that it has. [exhaustive]: on a full grid of shapes.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
-#include <minfer/rope.h>
-
 #include "attention.cuh"
 #include "kernel_testing.h"
+#include "layout_testing.h"
 #include "oracle/ops.h"
 
 namespace minfer {
 namespace {
 
-/// 73 positions of context.
-void check_rope(std::uint32_t head_dim, std::uint32_t n_heads, std::uint32_t position,
-                Random& random) {
-  const RopeTable table(head_dim, 1e6, 73);
-  const auto cosines = to_device(table.cos_table()), sines = to_device(table.sin_table());
-  for (const std::uint32_t n_tokens : kSteps) {
-    INFO("head_dim " << head_dim << ", heads " << n_heads << ", position " << position
-                     << ", tokens " << n_tokens);
-    const TestStep step(n_tokens, position);
-    std::vector<float> expected = random.values(n_tokens * n_heads * head_dim);
-    auto x = to_device(expected);
-    launch_rope(step, x.data(), cosines.data(), sines.data(), n_heads, head_dim);
-    oracle::rope(expected.data(), table, position, n_tokens, n_heads);
-    REQUIRE(to_host(step.stream(), x) == expected);
-    REQUIRE(step.moved() == 2 * x.bytes() + n_tokens * 4 * head_dim);
-  }
-}
-
-TEST_CASE("rope has the oracle's bits") {
-  Random random(5);
-  for (const std::uint32_t head_dim : {32u, 64u, 128u}) {
-    for (const std::uint32_t n_heads : {1u, 2u, 14u}) {
-      for (const std::uint32_t position : {0u, 1u, 69u}) {
-        check_rope(head_dim, n_heads, position, random);
-      }
-    }
-  }
-}
-
-TEST_CASE("rope: every width of a head and every position", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (std::uint32_t head_dim = 2; head_dim <= 128; head_dim += 2) {
-      for (const std::uint32_t n_heads : {1u, 2u, 12u, 14u, 16u}) {
-        check_rope(head_dim, n_heads, random.bits() % 70, random);
-      }
-    }
-    for (std::uint32_t position = 0; position < 70; ++position) {
-      for (const std::uint32_t head_dim : {64u, 128u}) check_rope(head_dim, 3, position, random);
-    }
-  });
-}
-
-void check_append_kv(std::uint32_t d_kv, std::uint32_t position, Random& random) {
-  constexpr std::uint32_t kContext = 6;
-  for (const std::uint32_t n_tokens : kSteps) {
-    INFO("d_kv " << d_kv << ", position " << position << ", tokens " << n_tokens);
-    const TestStep step(n_tokens, position);
-    std::vector<float> k_expected = random.values(kContext * d_kv);
-    std::vector<float> v_expected = random.values(kContext * d_kv);
-    auto k_cache = to_device(k_expected), v_cache = to_device(v_expected);
-    const std::vector<float> k = random.values(n_tokens * d_kv);
-    const std::vector<float> v = random.values(n_tokens * d_kv);
-    const auto device_k = to_device(k), device_v = to_device(v);
-    launch_append_kv(step, KvLayerF32{k_cache.data(), v_cache.data(), d_kv}, device_k.data(),
-                     device_v.data(), {d_kv, d_kv, 1});
-    std::copy(k.begin(), k.end(), k_expected.begin() + position * d_kv);
-    std::copy(v.begin(), v.end(), v_expected.begin() + position * d_kv);
-    REQUIRE(to_host(step.stream(), k_cache) == k_expected);
-    REQUIRE(to_host(step.stream(), v_cache) == v_expected);
-    REQUIRE(step.moved() == 2 * (device_k.bytes() + device_v.bytes()));
-  }
-}
-
-TEST_CASE("append_kv writes its positions and no other") {
-  Random random(6);
-  for (const std::uint32_t d_kv : {32u, 128u, 256u}) check_append_kv(d_kv, 1, random);
-}
-
-TEST_CASE("append_kv: every width", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (std::uint32_t d_kv = 1; d_kv <= 513; ++d_kv) {
-      for (const std::uint32_t position : {0u, 1u, 2u}) check_append_kv(d_kv, position, random);
-    }
-  });
-}
-
-/// One context, and every position of a list in it where a step fits.
 /// The definition of the int8 cache's K or V: of each head's values the largest is 127.
 struct HostHeads {
   HostHeads(const std::vector<float>& x, std::uint32_t head_dim) : n(head_dim), q(x.size()) {
@@ -121,13 +42,6 @@ struct HostHeads {
   std::vector<std::int8_t> q;
   std::vector<std::uint16_t> d;
 };
-
-/// A vector with another from an element on.
-template <class T>
-std::vector<T> overwritten(std::vector<T> whole, std::size_t from, const std::vector<T>& part) {
-  std::copy(part.begin(), part.end(), whole.begin() + from);
-  return whole;
-}
 
 void check_append_kv_q8(const AttentionShape& shape, std::uint32_t position, Random& random) {
   constexpr std::uint32_t kContext = 6;
@@ -178,6 +92,38 @@ TEST_CASE("append_kv_q8 hands a NaN on, to its own head") {
   CHECK(std::isfinite(float_from_half(to_host(step.stream(), v_d)[1])));
 }
 
+/// Partials of so many rows, a row a token, a head and a chunk.
+struct DevicePartials {
+  DevicePartials(std::size_t rows, std::uint32_t head_dim)
+      : outputs(rows * head_dim), maxima(rows), totals(rows) {}
+  Partials partials() { return {outputs.data(), maxima.data(), totals.data()}; }
+  DeviceBuffer<float> outputs, maxima, totals;
+};
+
+/// What attention_merge quantizes. @param chunks  of each head of a token
+std::vector<float> merged(const Stream& stream, const DevicePartials& partials,
+                          const AttentionShape& shape, std::uint32_t position,
+                          std::uint32_t chunks) {
+  const std::vector<float> outputs = to_host(stream, partials.outputs);
+  const std::vector<float> maxima = to_host(stream, partials.maxima);
+  const std::vector<float> totals = to_host(stream, partials.totals);
+  std::vector<float> y(outputs.size() / chunks);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t row = i / shape.head_dim * chunks;
+    const std::size_t n = (position + i / shape.d_q()) / kChunk + 1;
+    const float largest = *std::max_element(&maxima[row], &maxima[row] + n);
+    float sum = 0, weights = 0;
+    for (std::size_t part = row; part < row + n; ++part) {
+      const float weight = exp_f32(maxima[part] - largest);
+      sum = fmaf(weight, outputs[part * shape.head_dim + i % shape.head_dim], sum);
+      weights = fmaf(weight, totals[part], weights);
+    }
+    y[i] = sum / weights;
+  }
+  return y;
+}
+
+/// One context, and every position of a list in it where a step fits.
 void check_attention(const AttentionShape& shape, std::uint32_t context,
                      const std::vector<std::uint32_t>& positions, Random& random) {
   ThreadPool pool(1);
@@ -194,7 +140,6 @@ void check_attention(const AttentionShape& shape, std::uint32_t context,
     std::vector<float> q = random.values(n_tokens * d_q);
     for (float& value : q) value *= 4;  // so that some positions weigh much more than others
     const auto device_q = to_device(q);
-    DeviceBuffer<float> scores(n_tokens * shape.n_heads * context), y(n_tokens * d_q);
     for (const std::uint32_t position : positions) {
       if (position + n_tokens > context) continue;
       INFO(shape.n_heads << "/" << shape.n_kv_heads << " heads of " << shape.head_dim
@@ -204,30 +149,25 @@ void check_attention(const AttentionShape& shape, std::uint32_t context,
                              const std::vector<float>& v_values, std::uint64_t cache_bytes) {
         const TestStep step(n_tokens, position);
         const std::uint32_t chunks = launched_chunks(n);
-        const std::size_t rows = std::size_t(n_tokens) * shape.n_heads * chunks;
-        DeviceBuffer<float> outputs(rows * shape.head_dim), maxima(rows), totals(rows);
-        const Partials partials = {outputs.data(), maxima.data(), totals.data()};
-        launch_attention(step, y.data(), partials, scores.data(), device_q.data(), cache, shape,
-                         context, chunks);
-        std::vector<float> expected(y.size());
-        oracle::attention(shape, q.data(), k_values.data(), v_values.data(), position, n_tokens,
-                          expected.data(), pool);
-        require_close(to_host(step.stream(), y), expected, 1e-5f);
+        const std::size_t rows = std::size_t(n_tokens) * shape.n_heads;
+        DevicePartials partials(rows * chunks, shape.head_dim);
+        DeviceQuantized y(n_tokens * d_q);
+        launch_attention(step, y.vector(), partials.partials(), device_q.data(), cache, shape,
+                         chunks);
         REQUIRE(step.moved_at(n) == device_q.bytes() + y.bytes() + cache_bytes);
 
-        if (n_tokens == 1) return;
-        // Blocks for more chunks than there are change nothing, and one chunk is all positions.
-        const std::vector<float> split = to_host(step.stream(), y);
-        DeviceBuffer<float> more_outputs(2 * outputs.size()), more_maxima(2 * rows),
-            more_totals(2 * rows);
-        launch_attention(step, y.data(),
-                         {more_outputs.data(), more_maxima.data(), more_totals.data()},
-                         scores.data(), device_q.data(), cache, shape, context, 2 * chunks);
-        REQUIRE(to_host(step.stream(), y) == split);
-        launch_attention(step, y.data(), partials, scores.data(), device_q.data(), cache, shape,
-                         context, 1);
-        if (n <= kChunk) REQUIRE(to_host(step.stream(), y) == split);
-        require_close(to_host(step.stream(), y), expected, 1e-5f);
+        // Blocks for more chunks than there are change nothing, and leave what is merged.
+        DevicePartials more(2 * rows * chunks, shape.head_dim);
+        DeviceQuantized y_of_more(n_tokens * d_q);
+        launch_attention(step, y_of_more.vector(), more.partials(), device_q.data(), cache, shape,
+                         2 * chunks);
+        const std::vector<float> found = merged(step.stream(), more, shape, position, 2 * chunks);
+        std::vector<float> expected(found.size());
+        oracle::attention(shape, q.data(), k_values.data(), v_values.data(), position, n_tokens,
+                          expected.data(), pool);
+        require_close(found, expected, 1e-5f);
+        require_quantized(step.stream(), y, found, d_q);
+        require_quantized(step.stream(), y_of_more, found, d_q);
       };
       check(layer, k, v, 8 * n * d_kv);
       check(layer_q8, k_int8.values(), v_int8.values(), n * (2 * d_kv + 4 * shape.n_kv_heads));

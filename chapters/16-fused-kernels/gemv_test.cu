@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernels that read quantized weights against the oracle's functions of the same names, on
-// shapes of the real models and on shapes that fill no tile, for one token and for several; and
-// what a launch says that it moves against the arrays that it has. [exhaustive]: on a full grid of
-// shapes.
+// The kernels that read weights as they are in the file against the oracle's functions of the same
+// names, on shapes of the real models and on shapes that fill no tile, for one token and for
+// several; what a launch says that it moves against the arrays that it has; and how matrices and
+// activations are quantized and laid out. [exhaustive]: on a full grid of shapes.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -96,11 +97,12 @@ TEST_CASE("interleaved is the place in the order in which a warp reads") {
   }
 }
 
-/// The sum of each 32.
-std::vector<std::int32_t> sums_of_runs(const std::vector<std::int8_t>& q) {
-  std::vector<std::int32_t> sums(q.size() / 32);
-  for (std::size_t i = 0; i < q.size(); ++i) sums[i / 32] += q[i];
-  return sums;
+/// quantize, with a warp a run.
+__global__ void quantize_alone(QuantizedVector y,  ///< out [T, n]
+                               const float* x,     ///< [T, n]
+                               std::uint32_t n) {
+  const std::uint32_t i = blockIdx.x * 32 + threadIdx.x, t = blockIdx.y;
+  quantize(y, t, n, i, x[t * n + i]);
 }
 
 void check_quantize(std::uint32_t n, Random& random) {
@@ -108,16 +110,11 @@ void check_quantize(std::uint32_t n, Random& random) {
     INFO("n " << n << ", tokens " << n_tokens);
     const TestStep step(n_tokens);
     const std::vector<float> x = activations(n_tokens * n, random);
-    const HostQuantized expected(x);
     const auto device_x = to_device(x);
-    DeviceBuffer<std::int8_t> q(n_tokens * n);
-    DeviceBuffer<float> d(n_tokens * n / 32);
-    DeviceBuffer<std::int32_t> sums(d.size());
-    launch_quantize(step, {q.data(), d.data(), sums.data()}, device_x.data(), n);
-    REQUIRE(to_host(step.stream(), q) == rearranged(expected.q, n, 2));
-    REQUIRE(to_host(step.stream(), d) == expected.d);
-    REQUIRE(to_host(step.stream(), sums) == sums_of_runs(expected.q));
-    REQUIRE(step.moved() == device_x.bytes() + q.bytes() + d.bytes() + sums.bytes());
+    DeviceQuantized y(x.size());
+    launch(quantize_alone, {n / 32, n_tokens}, 32, 0, step.stream(), y.vector(), device_x.data(),
+           n);
+    require_quantized(step.stream(), y, x, n);
   }
 }
 
@@ -133,11 +130,9 @@ TEST_CASE("quantize hands a NaN on, to its own 32") {
     std::vector<float> x = activations(96, random);
     x[at] = NAN;
     const auto device_x = to_device(x);
-    DeviceBuffer<std::int8_t> q(96);
-    DeviceBuffer<float> d(3);
-    DeviceBuffer<std::int32_t> sums(3);
-    launch_quantize(step, {q.data(), d.data(), sums.data()}, device_x.data(), 96);
-    const std::vector<float> scales = to_host(step.stream(), d);
+    DeviceQuantized y(96);
+    launch(quantize_alone, 3, 32, 0, step.stream(), y.vector(), device_x.data(), 96);
+    const std::vector<float> scales = to_host(step.stream(), y.d);
     CHECK(std::isfinite(scales[0]));
     CHECK(std::isnan(scales[1]));
     CHECK(std::isfinite(scales[2]));
@@ -150,42 +145,53 @@ TEST_CASE("quantize: every width", "[.][exhaustive]") {
   });
 }
 
-void check_gemv_q4_0(Shape shape, Random& random) {
+TEST_CASE("upload_q4_0 requantizes, and puts rows where they are asked for") {
+  Random random(12);
+  constexpr std::uint32_t kCols = 1056, kRows = 7;
+  const TestMatrix first(TensorType::kQ8_0, 4, kCols, random);
+  const TestMatrix second(TensorType::kQ4_0, 3, kCols, random);
+  const UploadedQ4_0 uploaded({first.host, second.host}, [](auto place) { return 6 - place; });
+  REQUIRE(uploaded.matrix.rows == kRows);
+  REQUIRE(uploaded.matrix.cols == kCols);
+
   ThreadPool pool(1);
-  const TestMatrix w(TensorType::kQ4_0, shape.rows, shape.cols, random);
-  const DeviceQ4_0 on_device(w, shape);
-  for (const std::uint32_t n_tokens : kBatches) {
-    INFO(shape.rows << " x " << shape.cols << ", tokens " << n_tokens);
-    const TestStep step(n_tokens);
-    const HostQuantized x(random.values(n_tokens * shape.cols));
-    const auto q = to_device(rearranged(x.q, shape.cols, 2));
-    const auto d = to_device(x.d);
-    const auto sums = to_device(sums_of_runs(x.q));
-    DeviceBuffer<float> y(n_tokens * shape.rows);
-    launch_gemv_q4_0(step, y.data(), on_device.matrix, {q.data(), d.data(), sums.data()});
-    std::vector<float> expected(y.size());
-    const std::vector<float> values = x.values();
-    oracle::gemv(w.host, nullptr, values.data(), n_tokens, expected.data(), pool);
-    require_sums_close(to_host(step.stream(), y), expected, magnitudes(w.host, values), 5e-7);
-    REQUIRE(step.moved() == w.bytes.size() + q.bytes() + d.bytes() + sums.bytes() + y.bytes());
-    require_same_bits_alone(
-        to_host(step.stream(), y), n_tokens, [&](const Step& s, float* row, std::uint32_t t) {
-          const std::uint32_t run = t * (shape.cols / 32);
-          launch_gemv_q4_0(s, row, on_device.matrix,
-                           {q.data() + t * shape.cols, d.data() + run, sums.data() + run});
-        });
+  std::vector<std::byte> bytes = requantized(first.host, TensorType::kQ4_0, pool);
+  bytes.insert(bytes.end(), second.bytes.begin(), second.bytes.end());
+  std::vector<std::byte> found;
+  for (std::uint32_t row = kRows; row-- > 0;) {
+    for (std::uint32_t b = row * (kCols / 32); b < (row + 1) * (kCols / 32); ++b) {
+      BlockQ4_0 block;
+      CUDA_CHECK(cudaMemcpy(block.qs, uploaded.matrix.q + b, 16, cudaMemcpyDeviceToHost));
+      CUDA_CHECK(cudaMemcpy(&block.d, uploaded.matrix.d + b, 2, cudaMemcpyDeviceToHost));
+      const auto* block_bytes = reinterpret_cast<const std::byte*>(&block);
+      found.insert(found.end(), block_bytes, block_bytes + sizeof block);
+    }
+  }
+  REQUIRE(found == bytes);
+}
+
+TEST_CASE("qkv_row lets a block make four values of a head and those that they turn with") {
+  for (const std::uint32_t head_dim : {32u, 64u, 128u}) {
+    std::vector<std::uint32_t> rows;
+    for (std::uint32_t first = 0; first < 5 * head_dim; first += head_dim) {
+      for (std::uint32_t i = 0; i < head_dim / 2; i += 4) {
+        for (std::uint32_t k = i; k < i + 4; ++k) rows.push_back(first + k);
+        for (std::uint32_t k = i; k < i + 4; ++k) rows.push_back(first + k + head_dim / 2);
+      }
+    }
+    for (std::uint32_t place = 0; place < rows.size(); ++place) {
+      REQUIRE(qkv_row(place, head_dim) == rows[place]);
+    }
+    std::sort(rows.begin(), rows.end());  // each is there once
+    for (std::uint32_t row = 0; row < 5 * head_dim; ++row) REQUIRE(rows.at(row) == row);
   }
 }
 
-TEST_CASE("gemv_q4_0 is the oracle's gemv of the quantized activations") {
-  Random random(10);
-  for (const Shape shape : kShapes) check_gemv_q4_0(shape, random);
-}
-
-TEST_CASE("gemv_q4_0: every shape", "[.][exhaustive]") {
-  for_each_seed([](Random& random) {
-    for (const Shape shape : all_shapes()) check_gemv_q4_0(shape, random);
-  });
+TEST_CASE("gate_up_row takes W_gate and W_up in turns") {
+  for (std::uint32_t i = 0; i < 96; ++i) {
+    REQUIRE(gate_up_row(2 * i, 96) == i);
+    REQUIRE(gate_up_row(2 * i + 1, 96) == 96 + i);
+  }
 }
 
 }  // namespace
