@@ -13,6 +13,7 @@
 
 #include "attention.cuh"
 #include "cuda/bench.h"
+#include "fused.cuh"
 #include "gemv.cuh"
 #include "head.cuh"
 #include "kernels.cuh"
@@ -40,15 +41,14 @@ class ModelBench {
   }
 
   void run(TensorType head) {
-    gemv_q4_0("q", shape_.d_q(), d_model_);
-    gemv_q4_0("k or v", shape_.d_kv(), d_model_);
-    gemv_q4_0("o", d_model_, shape_.d_q());
-    gemv_q4_0("gate or up", d_ff_, d_model_);
-    gemv_q4_0("down", d_model_, d_ff_);
+    qkv();
+    attention();
+    add_gemv("o", shape_.d_q());
+    gate_up();
+    add_gemv("down", d_ff_);
     gemv("head in fp32", {head, kTokens, d_model_});
     gemv_q8_0("head", kTokens, d_model_);
     gemv_q4_0_int16("head", kTokens, d_model_);
-    attention();
     vectors();
   }
 
@@ -64,30 +64,51 @@ class ModelBench {
                });
   }
 
-  /// Activations in int8, and in int16; what they are does not matter.
-  QuantizedVector quantized() const {
-    return {in_.as<std::int8_t>(0), in_.as<float>(1), in_.as<std::int32_t>(2)};
+  /// Activations; what they are does not matter.
+  QuantizedVector quantized(const ColdData& data) const {
+    return {data.as<std::int8_t>(0), data.as<float>(1), data.as<std::int32_t>(2)};
   }
   Int16Vector in_int16() const {
     return {in_.as<std::int8_t>(0), in_.as<float>(1), in_.as<std::int32_t>(2)};
   }
 
-  void gemv_q4_0(const std::string& what, std::uint32_t rows, std::uint32_t cols) {
+  /// Times `launch(w)` with a matrix that it finds in memory.
+  template <class Launch>
+  void run_q4_0(const std::string& kernel, std::uint32_t rows, std::uint32_t cols, Launch launch) {
     MatrixQ4_0 w = {rows, cols, nullptr, nullptr};
     const ColdData weights(w.bytes());
-    bench_.run("gemv_q4_0 " + what, weights.copies(), [&](std::size_t i) {
+    bench_.run(kernel, weights.copies(), [&](std::size_t i) {
       w.q = weights.as<uint4>(i);
       w.d = reinterpret_cast<std::uint16_t*>(w.q + std::size_t(rows) * (cols / 32));
-      launch_gemv_q4_0(step(), out_.as<float>(0), w, quantized());
+      launch(w);
+    });
+  }
+
+  void qkv() {
+    const ColdData table(4 * context_ * shape_.head_dim / 2);
+    const float *x = in_.as<float>(0), *angles = table.as<float>(0);
+    float* out = out_.as<float>(0);
+    const KvRows rows = {out + shape_.d_q(), out + shape_.d_q() + shape_.d_kv(), shape_.d_kv(),
+                         false};
+    run_q4_0("qkv", shape_.d_q() + 2 * shape_.d_kv(), d_model_, [&](const MatrixQ4_0& w) {
+      launch_qkv(step(), out, rows, w, x, x, x, angles, angles, shape_, 1e-6f);
+    });
+  }
+
+  void gate_up() {
+    const float* x = in_.as<float>(0);
+    run_q4_0("gate_up", 2 * d_ff_, d_model_,
+             [&](const MatrixQ4_0& w) { launch_gate_up(step(), quantized(out_), w, x, x, 1e-6f); });
+  }
+
+  void add_gemv(const std::string& what, std::uint32_t cols) {
+    run_q4_0("add_gemv " + what, d_model_, cols, [&](const MatrixQ4_0& w) {
+      launch_add_gemv(step(), out_.as<float>(0), w, quantized(in_));
     });
   }
 
   void gemv_q4_0_int16(const std::string& what, std::uint32_t rows, std::uint32_t cols) {
-    MatrixQ4_0 w = {rows, cols, nullptr, nullptr};
-    const ColdData weights(w.bytes());
-    bench_.run("gemv_q4_0_int16 " + what, weights.copies(), [&](std::size_t i) {
-      w.q = weights.as<uint4>(i);
-      w.d = reinterpret_cast<std::uint16_t*>(w.q + std::size_t(rows) * (cols / 32));
+    run_q4_0("gemv_q4_0_int16 " + what, rows, cols, [&](const MatrixQ4_0& w) {
       launch_gemv_q4_0_int16(step(), out_.as<float>(0), w, in_int16());
     });
   }
@@ -103,21 +124,18 @@ class ModelBench {
 
   void attention() {
     const ColdData k(4 * shape_.d_kv() * context_), v(4 * shape_.d_kv() * context_);
-    const ColdData scores(4 * shape_.n_heads * context_);
     const std::uint32_t chunks = launched_chunks(context_);
     const ColdData parts(4 * shape_.n_heads * chunks * (shape_.head_dim + 2));
     const Partials partials = {parts.as<float>(0), parts.as<float>(0) + shape_.d_q() * chunks,
                                parts.as<float>(0) + (shape_.d_q() + shape_.n_heads) * chunks};
     bench_.run("attention", k.copies(), [&](std::size_t i) {
-      launch_attention(step(), out_.as<float>(0), partials, scores.as<float>(0), in_.as<float>(0),
-                       KvLayerF32{k.as<float>(i), v.as<float>(i), shape_.d_kv()}, shape_, context_,
-                       chunks);
+      launch_attention(step(), quantized(out_), partials, in_.as<float>(0),
+                       KvLayerF32{k.as<float>(i), v.as<float>(i), shape_.d_kv()}, shape_, chunks);
     });
     bench_.run("attention int8", k.copies(), [&](std::size_t i) {
       const KvLayerQ8 layer = {k.as<std::int8_t>(i),   v.as<std::int8_t>(i), k.as<std::uint16_t>(i),
                                v.as<std::uint16_t>(i), shape_.d_kv(),        shape_.n_kv_heads};
-      launch_attention(step(), out_.as<float>(0), partials, scores.as<float>(0), in_.as<float>(0),
-                       layer, shape_, context_, chunks);
+      launch_attention(step(), quantized(out_), partials, in_.as<float>(0), layer, shape_, chunks);
     });
   }
 
@@ -125,21 +143,18 @@ class ModelBench {
     float *x = in_.as<float>(0), *y = out_.as<float>(0);
     bench_.run("rmsnorm", 0,
                [&](std::size_t) { launch_rmsnorm(step(), y, x, x, d_model_, 1e-6f); });
-    bench_.run("quantize", 0, [&](std::size_t) {
-      launch_quantize(step(),
-                      {out_.as<std::int8_t>(0), out_.as<float>(1), out_.as<std::int32_t>(2)}, x,
-                      d_model_);
-    });
     bench_.run("quantize_int16", 0, [&](std::size_t) {
       launch_quantize_int16(step(),
                             {out_.as<std::int8_t>(0), out_.as<float>(1), out_.as<std::int32_t>(2)},
                             x, d_model_);
     });
-    bench_.run("add", 0, [&](std::size_t) { launch_add(step(), y, x, d_model_); });
-    bench_.run("swiglu", 0, [&](std::size_t) { launch_swiglu(step(), y, x, d_ff_); });
     const DeviceBuffer<Prediction> prediction(1);
-    bench_.run("argmax", 0,
-               [&](std::size_t) { launch_argmax(step(), prediction.data(), x, kTokens, 0); });
+    const DeviceBuffer<Top2> best(kArgmaxBlocks);
+    DeviceBuffer<std::uint32_t> done(1);
+    done.zero(bench_.stream());
+    bench_.run("argmax", 0, [&](std::size_t) {
+      launch_argmax(step(), prediction.data(), {best.data(), done.data()}, x, kTokens, 0);
+    });
   }
 
   std::uint32_t d_model_, d_ff_;
