@@ -54,8 +54,8 @@ TEST_CASE("warp_sums has the bits of warp_sum") {
   Random random(21);
   const TestStep step(1);
   DeviceBuffer<float> at_once(32), one_by_one(32);
-  for (int pass = 0; pass < 8; ++pass) {
-    with_constant<1, 2, 4, 8, 16, 32>(1u << pass % 6, [&](auto count) {
+  for (const std::uint32_t n : {1u, 2u, 4u, 8u, 16u, 32u}) {
+    with_constant<1, 2, 4, 8, 16, 32>(n, [&](auto count) {
       INFO(count << " values");
       std::vector<float> terms = random.values(32 * count);
       for (float& term : terms) term *= random.value();  // so that another order has other bits

@@ -41,7 +41,7 @@ TEST_CASE("rmsnorm of more than a block keeps is refused") {
 
 TEST_CASE("rmsnorm: every width", "[.][exhaustive]") {
   for_each_seed([](Random& random) {
-    for (const std::uint32_t n : all_widths(1)) check_rmsnorm(n, random);
+    for (std::uint32_t n = 1; n <= 32 * kThreads; n += n < 2080 ? 1 : 63) check_rmsnorm(n, random);
   });
 }
 
