@@ -236,6 +236,8 @@ def sanitizers(session: Session, *selection: str) -> None:
         "MINFER_WERROR": "ON" if os.environ.get("CI") else "OFF"}, session.env)
     place.configure(again=True)
     place.build()
+    if selection:
+        place.build("other_whole_models")
     ctest(session, place, "sanitizers",
           [*(selection or ("-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"))], build.usable_cpus())
 
