@@ -70,6 +70,8 @@ COUNTERS = {
 #: reference's own margin is at most this, in at most 2 % of the predictions, and not in a first run of 20.
 NEAR_TIE, LEAST_AGREEMENT, FIRST = 0.25, 0.98, 20
 EXACT = ("naive", "warp-gemv", "cuda-graph")
+#: A head of four bits overturns more, and not only near ties: of these it is asked how often alone.
+ROUNDED, LEAST_ROUNDED = ("q4-head", "fused-kernels"), 0.95
 
 
 class Check:
@@ -176,11 +178,12 @@ class Check:
                  f"{time.monotonic() - begin:.1f} s")
         if program.name in EXACT and misses:
             self.problem(f"{model.stem}, {program.name}: {len(misses)} tokens are not the reference's: {misses[:3]}")
-        if agreement < LEAST_AGREEMENT:
-            self.problem(f"{model.stem}, {program.name}: {agreement:.2%} agreement, expected {LEAST_AGREEMENT:.0%}")
-        if not first_equal:
+        least = LEAST_ROUNDED if program.name in ROUNDED else LEAST_AGREEMENT
+        if agreement < least:
+            self.problem(f"{model.stem}, {program.name}: {agreement:.2%} agreement, expected {least:.0%}")
+        if not first_equal and program.name not in ROUNDED:
             self.problem(f"{model.stem}, {program.name}: a token of the first {FIRST} is not the reference's")
-        for miss in misses:
+        for miss in misses if program.name not in ROUNDED else []:
             if not miss["reference_margin"] <= NEAR_TIE:
                 self.problem(f"{model.stem}, {program.name}: no near tie: {miss}")
         return {"predictions": predictions, "agreement": agreement, "first_tokens_equal": first_equal,
