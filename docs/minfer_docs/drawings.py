@@ -369,6 +369,38 @@ def emulator(theme: Theme) -> str:
     return c.svg()
 
 
+# --- Kernels in a row --------------------------------------------------------------------------------------
+
+
+def early_launch(theme: Theme) -> str:
+    """Three kernels one behind the other, and the same three begun early."""
+    c = Canvas(760, 306, theme)
+    parts = (("weights", soft(theme), theme.text), ("wait", "none", theme.limit), ("compute", theme.accent, inverse(theme)))
+
+    def kernel(x: float, y: float, widths: tuple[float, float, float]) -> None:
+        for (name, fill, colour), width in zip(parts, widths):
+            if width:
+                c.box(x, y, width, 28, fill, dashed=name == "wait")
+                c.text(x + width / 2, y + 18, name, 11, colour=colour)
+            x += width
+
+    c.text(2, 20, "Behind the one before", 14, "start", bold=True)
+    for i, name in enumerate(("add_gemv", "gate_up", "add_gemv")):
+        c.text(2, 52 + i * 34, name, 11.5, "start", mono=True)
+        kernel(90 + i * 220, 34 + i * 34, (90, 0, 84))
+        if i:
+            c.line((44 + i * 220, 48 + (i - 1) * 34), (44 + i * 220, 62 + (i - 1) * 34), (88 + i * 220, 48 + i * 34))
+    c.text(2, 166, "Begun early", 14, "start", bold=True)
+    for i, name in enumerate(("add_gemv", "gate_up", "add_gemv")):
+        c.text(2, 198 + i * 34, name, 11.5, "start", mono=True)
+        kernel(90 + i * 44, 180 + i * 34, (90, i * 52, 84))
+        if i:
+            end = 264 + (i - 1) * 96
+            c.line((end, 194 + (i - 1) * 34), (end + 12, 194 + (i - 1) * 34), (end + 12, 180 + i * 34), dashed=True)
+    c.text(90, 296, "A kernel loads its weights while the one before computes; its results it waits for.", 12, "start")
+    return c.svg()
+
+
 @dataclass(frozen=True)
 class Drawing:
     make: Callable[[Theme], str]
@@ -399,6 +431,8 @@ DRAWINGS = {
                             "Who is who in a launch: grid, block, warp, lane."),
     "cuda-shuffle": Drawing(cuda_shuffle, "Eight lanes add their values in three exchanges, with the lane 4, 2 and 1 apart",
                             "What `__shfl_xor_sync` does: values go from lane to lane."),
+    "early-launch": Drawing(early_launch, "Three kernels in a row; below, each loads its weights while the one before computes",
+                            "Kernels behind each other, and begun early."),
     "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",
                         "Who runs what in the emulator."),
 }
