@@ -115,8 +115,8 @@ __device__ inline int unpack_nibbles(const std::uint8_t* qs, int shift) {
 /// product is exact in int32, and is scaled once. A lane reads and unpacks a block of W once, and
 /// meets the activations of each of kTokens tokens with it.
 /// @pre K % 32 == 0
-/// @why kTokens is a constant, so the loop over tokens leaves no branch and no index behind, and
-/// the loads of all tokens are on their way together. One token is a step like any other.
+/// @why kTokens is a constant, so the loop over tokens leaves no branch and no index behind. One
+/// token is a step like any other.
 template <std::uint32_t kTokens>
 __global__ void gemv_q4_0(float* y,                ///< out [kTokens, M]
                           const BlockQ4_0* W,      ///< [M, K/32] blocks of 18 B, row-major

@@ -118,8 +118,8 @@ __device__ inline std::uint32_t nibbles(const BlockQ4_0& block, int i) {
 /// meets the activations of each of kTokens tokens with it. A nibble n stands for n - 8, and the
 /// 8 is taken off a block at once: the sum of (n - 8) x is that of n x, less 8 times that of x.
 /// @pre K % 32 == 0
-/// @why kTokens is a constant, so the loop over tokens leaves no branch and no index behind, and
-/// the loads of all tokens are on their way together. One token is a step like any other.
+/// @why kTokens is a constant, so the loop over tokens leaves no branch and no index behind. One
+/// token is a step like any other.
 template <std::uint32_t kTokens>
 __global__ void gemv_q4_0(float* y,                    ///< out [kTokens, M]
                           const BlockQ4_0* W,          ///< [M, K/32] blocks of 18 B, row-major

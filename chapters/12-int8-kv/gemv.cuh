@@ -151,8 +151,7 @@ __device__ inline uint4 nibbles(const uint4& q, int shift) {
 /// @why What a lane reads of a block is a load of 16 bytes, and two a token, and the lanes' lie
 /// together. In the file's blocks of 18 bytes it was 16 loads of 2 and 4: an SM takes a load
 /// instruction of a warp each few cycles, however little it brings. kTokens is a constant, so the
-/// loop over tokens leaves no branch and no index behind, and the loads of all tokens are on their
-/// way together. One token is a step like any other.
+/// loop over tokens leaves no branch and no index behind. One token is a step like any other.
 template <std::uint32_t kTokens>
 __global__ void gemv_q4_0(float* y,                    ///< out [kTokens, M]
                           const uint4* W_q,            ///< [M, K/32], as MatrixQ4_0 has it
