@@ -64,7 +64,8 @@ struct ArgmaxNotes {
   std::uint32_t* done;  ///< [T] blocks that have left theirs: 0 between steps
 };
 
-/// The largest of a block's sets, to its first thread. @pre every thread calls it
+/// The block's sets as one, to its first thread; to each other thread its own.
+/// @pre every thread calls it
 __device__ inline Top2 block_top(const Top2& mine) {
   MINFER_SHARED(Top2, best, [kArgmaxThreads]);
   best[threadIdx.x] = mine;
@@ -73,7 +74,7 @@ __device__ inline Top2 block_top(const Top2& mine) {
     if (threadIdx.x < width)
       best[threadIdx.x] = merge(best[threadIdx.x], best[threadIdx.x + width]);
   }
-  return best[0];
+  return threadIdx.x == 0 ? best[0] : mine;
 }
 
 /// The token with the largest logit, -1 where every logit is NaN or -inf, and by how much it leads.

@@ -156,7 +156,7 @@ class Check:
             if self.program.name in documented:
                 documented[self.program.name](lab.run(self.program, str(model), "count", "gemv", "1").launches[0])
         self.equal("what stopped it", report.fault, "")
-        self.equal("launches", len(report.launches) > 40, True)
+        self.equal("launches", len(report.launches) > 12, True)  # five a layer at least, of two layers
         for launch in report.launches:
             self.equal(launch.kernel, [str(race) for race in launch.races], [])
             self.equal(f"{launch.kernel}: accesses seen", bool(launch.accesses), True)
