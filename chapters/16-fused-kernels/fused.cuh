@@ -164,15 +164,16 @@ struct KvRows {
 /// @pre d_model <= kSteps * kNormColumns; head_dim % kQkvRows == 0
 template <std::uint32_t kTokens, std::uint32_t kSteps>
 __global__ void __launch_bounds__(kFusedThreads)
-    qkv(float* q,              ///< out [kTokens, d_q]
-        KvRows kv,             ///< out
-        MatrixQ4_0 W,          ///< [d_q + 2 d_kv, d_model], by qkv_row
-        const float* bias,     ///< [d_q + 2 d_kv]
-        const float* x,        ///< [kTokens, d_model]
-        const float* norm,     ///< [d_model]
-        const float* cosines,  ///< [context, head_dim/2]
-        const float* sines,    ///< [context, head_dim/2]
-        const StepInput* input, AttentionShape shape, float eps) {
+    qkv(float* q,                ///< out [kTokens, d_q]
+        KvRows kv,               ///< out
+        MatrixQ4_0 W,            ///< [d_q + 2 d_kv, d_model], by qkv_row
+        const float* bias,       ///< [d_q + 2 d_kv]
+        const float* x,          ///< [kTokens, d_model]
+        const float* norm,       ///< [d_model]
+        const float* cosines,    ///< [context, head_dim/2]
+        const float* sines,      ///< [context, head_dim/2]
+        const StepInput* input,  ///< [1]
+        AttentionShape shape, float eps) {
   MINFER_SHARED(float, y, [kTokens][kQkvRows]);
   static_assert(kQkvRows == kFusedWarps);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = W.cols;
