@@ -25,15 +25,21 @@ struct DeviceLayer {
   const ModelConfig& c = model.config();
 
   const float* attn_norm = arena.upload(host.attn_norm, c.d_model);
-  MatrixQ4_0 w_qkv = upload_q4_0(arena, model, {host.w_q, host.w_k, host.w_v},
-                                 [this](auto place) { return qkv_row(place, c.head_dim); });
+  MatrixQ4_0 w_qkv = upload_qkv();                       ///< [d_q + 2 d_kv, d_model], by qkv_row
   const float* b_qkv = arena.upload(biases());           ///< [d_q + 2 d_kv]
   MatrixQ4_0 w_o = upload_q4_0(arena, model, host.w_o);  ///< [d_model, d_q]
   const float* ffn_norm = arena.upload(host.ffn_norm, c.d_model);
-  MatrixQ4_0 w_gate_up = upload_q4_0(arena, model, {host.w_gate, host.w_up},
-                                     [this](auto place) { return gate_up_row(place, c.d_ff); });
+  MatrixQ4_0 w_gate_up = upload_gate_up();  ///< [2 d_ff, d_model], by gate_up_row
   MatrixQ4_0 w_down = upload_q4_0(arena, model, host.w_down);  ///< [d_model, d_ff]
 
+  MatrixQ4_0 upload_qkv() const {
+    return upload_q4_0(arena, model, {host.w_q, host.w_k, host.w_v},
+                       [this](std::uint32_t place) { return qkv_row(place, c.head_dim); });
+  }
+  MatrixQ4_0 upload_gate_up() const {
+    return upload_q4_0(arena, model, {host.w_gate, host.w_up},
+                       [this](std::uint32_t place) { return gate_up_row(place, c.d_ff); });
+  }
   std::vector<float> biases() const {
     std::vector<float> all(host.b_q, host.b_q + c.d_q());
     all.insert(all.end(), host.b_k, host.b_k + c.d_kv());
