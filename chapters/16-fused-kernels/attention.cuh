@@ -66,6 +66,8 @@ static_assert(kAttentionThreads % 128 == 0, "every head_dim divides the block");
 inline constexpr std::uint32_t kChunk = 256;  ///< positions that a block attends to
 static_assert(kChunk <= kAttentionThreads, "softmax: a thread a position");
 
+inline constexpr std::uint32_t kNoEnd = ~0u;  ///< of positions: no position is so large
+
 /// Chunks of so many positions, the last one begun.
 MINFER_HD constexpr std::uint32_t chunks_of(std::uint32_t n_positions) {
   return (n_positions + kChunk - 1) / kChunk;
@@ -113,7 +115,7 @@ struct Keys {
 
   /// Those from position `first` on, as far as they are in [from, to).
   __device__ void load(const AttentionHead<kHeadDim, Rows>& h, std::uint32_t first,
-                       std::uint32_t from = 0, std::uint32_t to = UINT32_MAX) {
+                       std::uint32_t from = 0, std::uint32_t to = kNoEnd) {
     const std::uint32_t team = threadIdx.x / kTeam, lane = threadIdx.x % kTeam;
     for (std::uint32_t j = 0; j < kPositions; ++j) {
       const std::uint32_t p = h.or_last(first + j * kTeams + team);
@@ -164,7 +166,7 @@ struct Values {
 
   /// Those from position `first` on, as far as they are in [from, to).
   __device__ void load(const AttentionHead<kHeadDim, Rows>& h, std::uint32_t first,
-                       std::uint32_t from = 0, std::uint32_t to = UINT32_MAX) {
+                       std::uint32_t from = 0, std::uint32_t to = kNoEnd) {
     for (std::uint32_t j = 0; j < kLoads; ++j) {
       const std::uint32_t p = h.or_last(first + threadIdx.x / kVectors + j * kParts);
       if (p >= from && p < to) values[j] = h.v.load(p, threadIdx.x % kVectors);
