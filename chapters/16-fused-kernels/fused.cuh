@@ -90,7 +90,8 @@ __device__ inline QuantizedFour quantize_four(const float4& x) {
     return round_half_even_to_int(value * inverse, -127, 127);
   };
   const std::int32_t q[4] = {whole(x.x), whole(x.y), whole(x.z), whole(x.w)};
-  const std::uint32_t bytes = (q[0] & 255) | (q[1] & 255) << 8 | (q[2] & 255) << 16 | q[3] << 24;
+  std::uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) bytes |= static_cast<std::uint32_t>(q[i] & 255) << (8 * i);
   return {bytes, nans != 0 ? NAN : d, warp_sum<8>(q[0] + q[1] + q[2] + q[3])};
 }
 
