@@ -227,14 +227,16 @@ struct Partials {
 /// of K, and of V: on an H200 4.6 us on the 1.5B's shape at position 128. At 4,096 a block waits 32
 /// times as often, and 14 blocks leave 118 of 132 SMs idle. A chunk's place is fixed by its
 /// positions, so what is added to what does not depend on the GPU. What a block computes never
-/// leaves its SM: q is in shared memory, the scores in L1.
+/// leaves its SM: q and the scores are in shared memory. The keys of earlier positions are under
+/// way before q is there. The bound counts 128 threads too many: with at most 96 registers a
+/// thread, an SM has room for this block while one of qkv still runs.
 template <std::uint32_t kHeadDim, class Layer>
-__global__ void __launch_bounds__(kAttentionThreads + 128, 1)  // a block an SM: up to 128 registers
-    attention(QuantizedVector y,                               ///< out [T, d_q], or its q is null
-              Partials partials,                               ///< out, where y.q is null
-              const float* q,                                  ///< [T, n_heads, head_dim], rotated
-              Layer cache,                                     ///< the layer's
-              const StepInput* input,                          ///< [1]
+__global__ void __launch_bounds__(kAttentionThreads + 128, 1)
+    attention(QuantizedVector y,       ///< out [T, d_q], or its q is null
+              Partials partials,       ///< out, where y.q is null
+              const float* q,          ///< [T, n_heads, head_dim], rotated
+              Layer cache,             ///< the layer's
+              const StepInput* input,  ///< [1]
               AttentionShape shape) {
   constexpr std::uint32_t kVectors = kHeadDim / 4;
   MINFER_SHARED(float4, q_head, [kVectors]);
@@ -302,7 +304,7 @@ __global__ void attention_merge(QuantizedVector y,       ///< out [T, n_heads, h
   quantize(y, blockIdx.y, gridDim.x * blockDim.x, blockIdx.x * blockDim.x + i, sum / weights);
 }
 
-/// @param chunks  of kChunk positions, by a block each, as many as the last position needs or more;
+/// @param chunks  of kChunk positions, by a block each, as many as the last position needs or more
 /// @pre head_dim is 32, 64 or 128
 template <class Layer>
 void launch_attention(const Step& s, const QuantizedVector& y, const Partials& partials,

@@ -35,7 +35,7 @@ std::vector<double> shortest(const std::vector<std::vector<double>>& passes) {
   return times;
 }
 
-/// Greedy decoding on a GPU, a kernel an operation. A step is recorded once, as a graph that finds
+/// Greedy decoding on a GPU, five kernels a layer. A step is recorded once, as a graph that finds
 /// its tokens and its position in device memory and leaves the next ones there.
 class GpuEngine final : public Engine {
  public:

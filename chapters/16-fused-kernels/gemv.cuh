@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernels that read quantized weights.
+// Embedding, the file's head in fp32, and what the fused kernels share: matrices as they are
+// uploaded, vectors as they are quantized.
 #pragma once
 
 #include <algorithm>
