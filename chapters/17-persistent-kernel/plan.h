@@ -31,15 +31,15 @@ struct Tiles {
   static constexpr std::uint32_t kRows = kShares ? 2 : 1;      ///< that are cut together
   static constexpr std::uint32_t kEach = kShares ? 2 * kFull + 1 : kSets;  ///< tiles of those
 
-  static constexpr std::uint32_t of_rows(std::uint32_t rows) { return rows / kRows * kEach; }
+  MINFER_HD static constexpr std::uint32_t of_rows(std::uint32_t rows) { return rows / kRows * kEach; }
 
   /// Tile j of some rows: those before the shared one are the first row's, those behind it the
   /// second's.
-  static constexpr bool is_shared(std::uint32_t j) { return kShares && j % kEach == kFull; }
-  static constexpr std::uint32_t row(std::uint32_t j) {
+  MINFER_HD static constexpr bool is_shared(std::uint32_t j) { return kShares && j % kEach == kFull; }
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t j) {
     return j / kEach * kRows + (kShares && j % kEach > kFull);
   }
-  static constexpr std::uint32_t set(std::uint32_t j) {
+  MINFER_HD static constexpr std::uint32_t set(std::uint32_t j) {
     return kShares && j % kEach > kFull ? j % kEach - kFull - 1 : j % kEach;
   }
 
@@ -75,7 +75,7 @@ template <class S>
 struct Units<S, Stage::kQkv> {
   static constexpr std::uint32_t K = S::kModel, kRows = 2, kHalf = S::kHeadDim / 2;
   static constexpr std::uint32_t kCount = (S::kQ + 2 * S::kKv) / 2;
-  static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
     return unit / kHalf * S::kHeadDim + unit % kHalf + i * kHalf;
   }
 };
@@ -85,7 +85,7 @@ template <class S, std::uint32_t kCols>
 struct AddedRows {
   static constexpr std::uint32_t K = kCols, kRows = Tiles<K>::kRows;
   static constexpr std::uint32_t kCount = S::kModel / kRows;
-  static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
     return unit * kRows + i;
   }
 };
@@ -101,7 +101,7 @@ struct Units<S, Stage::kGateUp> {
   static constexpr std::uint32_t K = S::kModel, kRows = 4, kRuns = S::kFf / 32;
   static constexpr std::uint32_t kCount = kRuns * kCtaWarps;
   static_assert(32 / kCtaWarps * 2 == kRows, "a run is a unit of each warp");
-  static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
     return unit * 2 + i / 2 + (i % 2 == 0 ? 0 : S::kFf);
   }
 };
@@ -110,8 +110,8 @@ struct Units<S, Stage::kGateUp> {
 template <class S>
 struct Units<S, Stage::kHead> {
   static constexpr std::uint32_t K = S::kModel, kRows = 4;
-  static constexpr std::uint32_t count(std::uint32_t n_tokens) { return (n_tokens + 3) / 4; }
-  static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) { return unit * 4 + i; }
+  MINFER_HD static constexpr std::uint32_t count(std::uint32_t n_tokens) { return (n_tokens + 3) / 4; }
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) { return unit * 4 + i; }
 };
 
 /// Of units first to last - 1, how many a warp takes, every kCtaWarps-th.

@@ -14,7 +14,7 @@ namespace minfer {
 /// A model's shape, but for its layers and its tokens: those are loops.
 template <std::uint32_t d_model, std::uint32_t d_ff, std::uint32_t n_heads,
           std::uint32_t n_kv_heads, std::uint32_t head_dim>
-struct Shape {
+struct ModelShape {
   static constexpr std::uint32_t kModel = d_model, kFf = d_ff;
   static constexpr std::uint32_t kHeads = n_heads, kKvHeads = n_kv_heads, kHeadDim = head_dim;
   static constexpr std::uint32_t kGroup = n_heads / n_kv_heads;  ///< query heads of a K/V head
@@ -48,14 +48,14 @@ auto with_shape_of(const ModelConfig& c, F f) {
 /// Calls f with the model's shape. @throws std::runtime_error
 template <class F>
 auto with_shape(const ModelConfig& c, F f) {
-  return with_shape_of<Shape<896, 4864, 14, 2, 64>,     // 0.5B
-                       Shape<1536, 8960, 12, 2, 128>,   // 1.5B
-                       Shape<2048, 11008, 16, 2, 128>,  // 3B
-                       Shape<224, 352, 7, 1, 32>,       // tiny-a and on: for tests
-                       Shape<192, 416, 3, 1, 64>,       //
-                       Shape<256, 544, 2, 1, 128>,      //
-                       Shape<160, 288, 5, 5, 32>,       //
-                       Shape<1056, 288, 33, 11, 32>>(c, f);
+  return with_shape_of<ModelShape<896, 4864, 14, 2, 64>,     // 0.5B
+                       ModelShape<1536, 8960, 12, 2, 128>,   // 1.5B
+                       ModelShape<2048, 11008, 16, 2, 128>,  // 3B
+                       ModelShape<224, 352, 7, 1, 32>,       // tiny-a and on: for tests
+                       ModelShape<192, 416, 3, 1, 64>,       //
+                       ModelShape<256, 544, 2, 1, 128>,      //
+                       ModelShape<160, 288, 5, 5, 32>,       //
+                       ModelShape<1056, 288, 33, 11, 32>>(c, f);
 }
 
 }  // namespace minfer

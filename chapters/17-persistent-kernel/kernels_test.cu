@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT
+//
+// What the kernel is made of, each part by itself: the barrier, the rings, how rows are dealt,
+// packed and added up, the norm, attention, and the choice of a token. On one CTA and on several.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include <minfer/threads.h>
+
+#include "attention.cuh"
+#include "barrier.h"
+#include "cuda/launch.h"
+#include "gemv.cuh"
+#include "head.cuh"
+#include "kernel_testing.h"
+#include "memory.h"
+#include "oracle/ops.h"
+#include "shape.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::uint32_t kGrids[] = {1, 2, 8};  ///< CTAs
+
+// ------------------------------------------------------------------------------ the barrier
+
+/// In each round every CTA writes its place, and counts the places that another has not.
+__global__ void meet(unsigned* arrived, unsigned* places, unsigned* missing, unsigned n_rounds) {
+  GridBarrier barrier(arrived);
+  for (unsigned round = 1; round <= n_rounds; ++round) {
+    unsigned* own = places + round % 2 * gridDim.x;
+    if (threadIdx.x == blockDim.x - 1) own[blockIdx.x] = round;
+    barrier.arrive();
+    barrier.wait();
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
+      if (own[i] != round) atomicAdd(missing, 1u);
+    }
+  }
+}
+
+TEST_CASE("what a CTA writes before the barrier, all others see behind it") {
+  for (const std::uint32_t n_ctas : kGrids) {
+    const Stream stream;
+    auto arrived = to_device(std::vector<unsigned>(1)), missing = to_device(std::vector<unsigned>(1));
+    auto places = to_device(std::vector<unsigned>(2 * n_ctas));
+    launch_cooperative(meet, n_ctas, 64, 0, stream, arrived.data(), places.data(), missing.data(),
+                       20);
+    REQUIRE(to_host(stream, missing)[0] == 0);
+    REQUIRE(to_host(stream, arrived)[0] == 20 * n_ctas);
+  }
+}
+
+// ------------------------------------------------------------------------------ the rings
+
+/// The first word of each tile that each warp gets, in order; the last `left` tiles stay.
+template <class Ring>
+__global__ void __launch_bounds__(kCtaThreads)
+    read_tiles(PackedWeights weights, std::uint32_t n_steps, std::uint32_t first_predicted,
+               std::uint32_t n_slots, std::uint32_t n_taken, std::uint32_t* words) {
+  const std::uint32_t warp = blockIdx.x * kCtaWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  Ring ring(dynamic_shared<unsigned char>(), n_slots,
+            TileSource(weights, n_steps, first_predicted));
+  Block blocks[3];
+  for (std::uint32_t i = 0; i < n_taken; i += 3) {
+    ring.take(blocks);
+    for (std::uint32_t j = 0; j < 3; ++j) {
+      words[((warp * n_taken) + i + j) * 32 + lane] = blocks[j].q.x + blocks[j].d;
+    }
+  }
+  ring.drain();
+}
+
+template <class Ring>
+void check_ring(std::uint32_t n_slots, std::uint32_t n_taken) {
+  // Two CTAs; warp w has w % 4 tiles of a layer and 1 + w % 3 of the head, so that some have none.
+  const std::uint32_t n_warps = 2 * kCtaWarps, n_layers = 3, n_steps = 4, first_predicted = 1;
+  std::vector<WarpTiles> warps;
+  std::uint32_t layer_tiles = 0, head_tiles = 0;
+  for (std::uint32_t w = 0; w < n_warps; ++w) {
+    warps.push_back({layer_tiles, w % 4, head_tiles, 3 + w % 3});
+    layer_tiles += w % 4;
+    head_tiles += 3 + w % 3;
+  }
+  std::vector<std::uint32_t> layers(n_layers * layer_tiles * kTileBytes / 4), head(head_tiles * kTileBytes / 4);
+  std::iota(layers.begin(), layers.end(), 0u);
+  std::iota(head.begin(), head.end(), 1u << 20);
+  const auto device_layers = to_device(layers), device_head = to_device(head);
+  const auto device_warps = to_device(warps);
+  DeviceBuffer<std::uint32_t> words(n_warps * n_taken * 32);
+  const Stream stream;
+  launch(read_tiles<Ring>, 2, kCtaThreads, n_slots * kCtaWarps * Ring::kSlotBytes, stream,
+         PackedWeights{reinterpret_cast<const unsigned char*>(device_layers.data()),
+                       reinterpret_cast<const unsigned char*>(device_head.data()),
+                       device_warps.data(), n_layers, layer_tiles},
+         n_steps, first_predicted, n_slots, n_taken, words.data());
+  const std::vector<std::uint32_t> found = to_host(stream, words);
+  for (std::uint32_t w = 0; w < n_warps; ++w) {
+    std::vector<const std::uint32_t*> tiles;
+    for (std::uint32_t step = 0; step < n_steps; ++step) {
+      for (std::uint32_t i = 0; i < n_layers * warps[w].layer_count; ++i) {
+        const std::uint32_t layer = i / warps[w].layer_count, tile = i % warps[w].layer_count;
+        tiles.push_back(&layers[(layer * layer_tiles + warps[w].layer_first + tile) * (kTileBytes / 4)]);
+      }
+      for (std::uint32_t i = 0; step >= first_predicted && i < warps[w].head_count; ++i) {
+        tiles.push_back(&head[(warps[w].head_first + i) * (kTileBytes / 4)]);
+      }
+    }
+    bool equal = true;
+    for (std::uint32_t i = 0; i < std::min<std::size_t>(n_taken, tiles.size()); ++i) {
+      for (std::uint32_t lane = 0; lane < 32; ++lane) {
+        const auto d = reinterpret_cast<const std::uint16_t*>(tiles[i] + kTileScales / 4)[lane];
+        equal = equal && found[(w * n_taken + i) * 32 + lane] == tiles[i][4 * lane] + d;
+      }
+    }
+    INFO("warp " << w << ", " << n_slots << " slots");
+    REQUIRE(equal);
+  }
+}
+
+TEST_CASE("a ring hands out the layers' tiles and the head's, in order, and may be left early") {
+  for (const std::uint32_t n_slots : {3u, 5u, 12u}) check_ring<BulkRing>(n_slots, 9);
+  check_ring<AsyncRing<3>>(3, 9);
+  check_ring<AsyncRing<8>>(8, 9);
+}
+
+// ------------------------------------------------------------------------------ rows
+
+TEST_CASE("units are dealt in equal shares, each once") {
+  for (const std::uint32_t n : {1u, 7u, 152u, 448u, 37917u}) {
+    for (const std::uint32_t n_ctas : {1u, 2u, 8u, 131u, 132u, 400u}) {
+      std::uint32_t next = 0;
+      for (std::uint32_t cta = 0; cta < n_ctas; ++cta) {
+        const Range units = dealt(n, cta, n_ctas);
+        REQUIRE(units.first == next);
+        REQUIRE(units.last - units.first <= n / n_ctas + 1);
+        next = units.last;
+      }
+      REQUIRE(next == n);
+    }
+  }
+}
+
+/// W x by the units of a stage, a warp each. Activations are kept, or read where they are needed.
+template <class S, Stage kStage, bool kKeeps>
+__global__ void __launch_bounds__(kCtaThreads)
+    multiply(float* y, PackedWeights weights, const Int8<Units<S, kStage>::K>* x) {
+  using U = Units<S, kStage>;
+  using X = Int8<U::K>;
+  AsyncRing<4> ring(dynamic_shared<unsigned char>(), 4, TileSource(weights, 1, 0));
+  MINFER_SHARED(X, copy);
+  if (threadIdx.x == 0) copy = *x;
+  __syncthreads();  // copy: written by the first thread, read by all
+  for (std::uint32_t unit = threadIdx.x / 32; unit < U::kCount; unit += kCtaWarps) {
+    RowSums<U::K, U::kRows> sums;
+    if constexpr (kKeeps) {
+      sums.add(ring, Kept<U::K, Activations8>(copy));
+    } else {
+      sums.add(ring, Shared<U::K>{copy});
+    }
+    for (std::uint32_t r = 0; r < U::kRows; ++r) {
+      const float sum = warp_sum(sums.of_lane[r]);
+      if (threadIdx.x % 32 == 0) y[U::row(unit, r)] = sum;
+    }
+  }
+}
+
+/// W x, added up as a warp does it that has a row for itself: a lane takes every 32nd block, and
+/// then adds the lane's that is 16 on, 8 on, down to 1.
+std::vector<float> warp_gemv(const TestMatrix& w, const HostQuantized& x) {
+  const std::uint32_t n_blocks = w.host.cols / 32;
+  const auto* blocks = reinterpret_cast<const BlockQ4_0*>(w.bytes.data());
+  std::vector<float> y;
+  for (std::uint32_t m = 0; m < w.host.rows; ++m) {
+    float lanes[32] = {};
+    for (std::uint32_t b = 0; b < n_blocks; ++b) {
+      const BlockQ4_0& block = blocks[m * n_blocks + b];
+      int sum = 0;
+      for (std::uint32_t i = 0; i < 16; ++i) {
+        sum += (block.qs[i] % 16 - 8) * x.q[b * 32 + i];
+        sum += (block.qs[i] / 16 - 8) * x.q[b * 32 + i + 16];
+      }
+      const float scale = float_from_half(block.d) * x.d[b];
+      lanes[b % 32] = fmaf(scale, static_cast<float>(sum), lanes[b % 32]);
+    }
+    for (std::uint32_t distance = 16; distance > 0; distance /= 2) {
+      for (std::uint32_t i = 0; i < distance; ++i) lanes[i] += lanes[i + distance];
+    }
+    y.push_back(lanes[0]);
+  }
+  return y;
+}
+
+/// Activations as the kernels have them.
+template <std::uint32_t N>
+Int8<N> on_device(const HostQuantized& x) {
+  Int8<N> y;
+  for (std::uint32_t b = 0; b < N / 32; ++b) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      std::memcpy(&y.q[interleaved<2>(b, i, N / 32)], &x.q[b * 32 + i * 16], 16);
+    }
+    y.d[b] = x.d[b];
+    y.sums[b] = std::accumulate(&x.q[b * 32], &x.q[b * 32] + 32, 0);
+  }
+  return y;
+}
+
+template <class S, Stage kStage>
+void check_rows(Random& random) {
+  using U = Units<S, kStage>;
+  INFO(U::kCount << " units of " << U::kRows << " rows of " << U::K);
+  const TestMatrix w(TensorType::kQ4_0, U::kCount * U::kRows, U::K, random);
+  const HostQuantized x(activations(U::K, random));
+  ThreadPool pool(1);
+  const Rows rows({w.host}, pool);
+  std::vector<unsigned char> bytes;
+  std::vector<WarpTiles> warps;
+  const Range all = {0, U::kCount};
+  for (std::uint32_t warp = 0; warp < kCtaWarps; ++warp) {
+    const std::uint32_t n = warps_tiles<S, kStage>(all, warp);
+    const std::size_t first = bytes.size();
+    warps.push_back({static_cast<std::uint32_t>(first / kTileBytes), n, 0, 0});
+    bytes.resize(first + n * kTileBytes);
+    unsigned char* end = pack_units<S, kStage>(bytes.data() + first, rows, all, warp);
+    REQUIRE(end == bytes.data() + bytes.size());
+  }
+  const auto device_bytes = to_device(bytes);
+  const auto device_warps = to_device(warps);
+  const auto device_x = to_device(std::vector<Int8<U::K>>{on_device<U::K>(x)});
+  const PackedWeights weights = {device_bytes.data(), nullptr, device_warps.data(), 1, 0};
+  const std::vector<float> expected = warp_gemv(w, x);
+  const Stream stream;
+  DeviceBuffer<float> y(expected.size());
+  const std::size_t shared = 4 * kCtaWarps * AsyncRing<4>::kSlotBytes;
+  launch(multiply<S, kStage, false>, 1, kCtaThreads, shared, stream, y.data(), weights,
+         device_x.data());
+  REQUIRE(to_host(stream, y) == expected);
+  launch(multiply<S, kStage, true>, 1, kCtaThreads, shared, stream, y.data(), weights,
+         device_x.data());
+  REQUIRE(to_host(stream, y) == expected);
+}
+
+template <class S>
+void check_stages(Random& random) {
+  check_rows<S, Stage::kQkv>(random);
+  check_rows<S, Stage::kO>(random);
+  check_rows<S, Stage::kGateUp>(random);
+  check_rows<S, Stage::kDown>(random);
+}
+
+TEST_CASE("packed rows add up to the bits of a warp that has a row for itself") {
+  Random random(41);
+  check_stages<ModelShape<896, 96, 14, 2, 64>>(random);    // a lane a block, 28 of them
+  check_stages<ModelShape<96, 1536, 3, 1, 32>>(random);    // rows that share a tile; 48 blocks
+  check_stages<ModelShape<1056, 288, 33, 11, 32>>(random); // 33 blocks
+  check_stages<ModelShape<64, 4864, 2, 1, 32>>(random);    // five tiles, the last of 24 blocks
+  check_stages<ModelShape<32, 11008, 1, 1, 32>>(random);   // eleven
+  check_stages<ModelShape<2048, 64, 16, 2, 128>>(random);  // two whole ones
+}
+
+// ------------------------------------------------------------------------------ the norm
+
+template <std::uint32_t N, std::uint32_t kUnits>
+__global__ void __launch_bounds__(kCtaThreads)
+    norm(Quantized<N, kUnits>* y, const float* x, const float* w, float eps) {
+  const auto& result = normed<N, kUnits>(four_of_thread<N>(x), four_of_thread<N>(w), eps);
+  if (threadIdx.x == 0) *y = result;
+}
+
+/// The values that whole numbers stand for.
+template <std::uint32_t N>
+std::vector<float> values_of(const Int8<N>& y) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < N; ++i) {
+    const auto* unit = reinterpret_cast<const std::int8_t*>(&y.q[interleaved<2>(i / 32, i % 32 / 16, N / 32)]);
+    values.push_back(y.d[i / 32] * static_cast<float>(unit[i % 16]));
+  }
+  return values;
+}
+template <std::uint32_t N>
+std::vector<float> values_of(const Int16<N>& y) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < N; ++i) {
+    const auto* unit = reinterpret_cast<const std::int8_t*>(&y.q[interleaved<4>(i / 32, i % 32 / 8, N / 32)]);
+    const std::int8_t* word = unit + i % 8 / 4 * 8 + i % 4;
+    values.push_back(y.d[i / 32] * static_cast<float>(256 * word[0] + word[4]));
+  }
+  return values;
+}
+
+template <std::uint32_t N, std::uint32_t kUnits>
+void check_norm(Random& random) {
+  INFO("n " << N << ", units " << kUnits);
+  const std::vector<float> x = random.values(N), w = random.values(N);
+  const auto device_x = to_device(x), device_w = to_device(w);
+  DeviceBuffer<Quantized<N, kUnits>> y(1);
+  const Stream stream;
+  launch(norm<N, kUnits>, 1, kCtaThreads, 0, stream, y.data(), device_x.data(), device_w.data(),
+         1e-6f);
+  std::vector<float> expected(N);
+  oracle::rmsnorm(x.data(), w.data(), 1e-6f, 1, N, expected.data());
+  const auto found = std::make_unique<Quantized<N, kUnits>>(to_host(stream, y)[0]);
+  const std::vector<float> values = values_of(*found);
+  for (std::uint32_t run = 0; run < N / 32; ++run) {
+    float largest = 0;
+    double sum = 0;
+    for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i) {
+      largest = std::max(largest, std::fabs(expected[i]));
+      sum += values[i] / double(found->d[run]);
+    }
+    const float step = largest / (kUnits == 2 ? 127.0f : 32512.0f);
+    REQUIRE(std::fabs(found->d[run] - step) <= 1e-6f * step);
+    REQUIRE(std::lround(sum) == found->sums[run]);
+    for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i) {
+      REQUIRE(std::fabs(values[i] - expected[i]) <= 0.5001f * step + 1e-6f * largest);
+    }
+  }
+}
+
+TEST_CASE("the norm is the oracle's, rounded to steps of its run") {
+  Random random(43);
+  check_norm<32, 2>(random);
+  check_norm<896, 2>(random);
+  check_norm<1056, 4>(random);
+  check_norm<2048, 4>(random);
+}
+
+// ------------------------------------------------------------------------------ attention
+
+template <class S, std::uint32_t kHeads>
+__global__ void __launch_bounds__(kCtaThreads)
+    attend(DeviceModel m, Workspace<S> work, std::uint32_t layer, std::uint32_t position) {
+  GridBarrier barrier(work.arrived);
+  barrier.arrive();
+  attention<S, kHeads>(barrier, m, work, layer, position);
+}
+
+template <class S>
+void check_attention(std::uint32_t position, Random& random) {
+  INFO(S::kHeads << " heads of " << S::kHeadDim << ", position " << position);
+  const std::uint32_t context = position + 3, layer = 1, chunks = chunks_of(context);
+  const std::vector<float> q = random.values(S::kQ), k = random.values(2 * context * S::kKv);
+  const std::vector<float> v = random.values(k.size());
+  auto device_q = to_device(q), device_k = to_device(k), device_v = to_device(v);
+  DeviceBuffer<float> outputs(S::kQ * chunks), max(S::kHeads * chunks), total(S::kHeads * chunks);
+  auto done = to_device(std::vector<std::uint32_t>(S::kHeads));
+  DeviceBuffer<Int8<S::kQ>> attended(1);
+  DeviceModel m = {};
+  m.context = context;
+  std::vector<float> expected(S::kQ);
+  ThreadPool pool(1);
+  oracle::attention({S::kHeads, S::kKvHeads, S::kHeadDim}, q.data(), &k[layer * context * S::kKv],
+                    &v[layer * context * S::kKv], position, 1, expected.data(), pool);
+  std::vector<float> first;
+  for (const std::uint32_t n_ctas : kGrids) {
+    for (const auto kernel : {attend<S, 1>, attend<S, S::kGroup>}) {
+      auto arrived = to_device(std::vector<unsigned>(1));
+      Workspace<S> work = {};
+      work.q = device_q.data();
+      work.k = device_k.data();
+      work.v = device_v.data();
+      work.partials = {outputs.data(), max.data(), total.data(), done.data(), chunks};
+      work.attended = attended.data();
+      work.arrived = arrived.data();
+      const Stream stream;
+      launch_cooperative(kernel, n_ctas, kCtaThreads, 0, stream, m, work, layer, position);
+      const auto found = std::make_unique<Int8<S::kQ>>(to_host(stream, attended)[0]);
+      const std::vector<float> values = values_of(*found);
+      if (first.empty()) first = values;
+      REQUIRE(values == first);
+      REQUIRE(to_host(stream, done) == std::vector<std::uint32_t>(S::kHeads));
+      for (std::uint32_t i = 0; i < S::kQ; ++i) {
+        REQUIRE(std::fabs(values[i] - expected[i]) <= 0.501f * found->d[i / 32] + 1e-5f);
+      }
+    }
+  }
+}
+
+TEST_CASE("attention is the oracle's, whoever takes which heads and positions") {
+  Random random(44);
+  for (const std::uint32_t position : {0u, 1u, 127u, 128u, 255u, 256u, 700u}) {
+    check_attention<ModelShape<64, 32, 6, 2, 32>>(position, random);
+    check_attention<ModelShape<64, 32, 4, 2, 64>>(position, random);
+    check_attention<ModelShape<64, 32, 3, 1, 128>>(position, random);
+  }
+}
+
+// ------------------------------------------------------------------------------ the choice
+
+/// The best of n logits, of which each lane takes every 32nd, and leads with its set.
+__global__ void best_of(Top2* best, const float* logits, std::uint32_t n) {
+  Top2 top = no_top();
+  for (std::uint32_t i = threadIdx.x; i < n; i += 32) insert(top, logits[i], i);
+  top = warp_top(top);
+  best[threadIdx.x] = top;
+}
+
+TEST_CASE("every lane has the best of all: ties go to the lower id, a NaN is never chosen") {
+  Random random(45);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> logits = random.values(1 + random.bits() % 90);
+    logits[random.bits() % logits.size()] = logits[random.bits() % logits.size()] = 2.0f;
+    if (round % 5 == 0) logits[random.bits() % logits.size()] = NAN;
+    const auto device_logits = to_device(logits);
+    DeviceBuffer<Top2> best(32);
+    const Stream stream;
+    launch(best_of, 1, 32, 0, stream, best.data(), device_logits.data(), logits.size());
+    const Prediction expected = oracle::argmax(logits.data(), logits.size());
+    for (const Top2& found : to_host(stream, best)) {
+      REQUIRE(found.id == expected.id);
+      if (expected.id >= 0) {
+        REQUIRE(bits_from_float(found.first - found.second) == bits_from_float(expected.margin));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minfer
