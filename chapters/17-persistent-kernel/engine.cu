@@ -25,28 +25,27 @@ template <class S>
 struct Form {
   using Kernel = void (*)(DeviceModel, Workspace<S>, Request, std::uint32_t);
   Kernel kernel;
-  std::uint32_t n_slots;     ///< of a warp's ring
+  std::uint32_t n_batches;   ///< of a warp's ring
   std::size_t shared_bytes;  ///< dynamic
 };
 
-/// | GPU                                   | copies    | a warp's ring         | heads of a unit |
-/// |---------------------------------------|-----------|-----------------------|-----------------|
-/// | sm_90 on, a CTA for every head        | in bulk   | all there is room for | 1               |
-/// | any other (a Jetson's 8 SMs)          | by a lane | 8 tiles: 4.6 KB       | all of a group  |
+/// | GPU                             | copies   | a warp's ring         | heads that share K and V |
+/// |---------------------------------|----------|-----------------------|--------------------------|
+/// | sm_90 on, a CTA for every head  | in bulk  | all there is room for | one at a time            |
+/// | any other (a Jetson's 8 SMs)    | by lanes | 3 batches, 6.9 KB     | all at once              |
 template <class S>
 Form<S> form_for(const Device& device, std::uint32_t n_ctas) {
-  constexpr std::uint32_t kFewSlots = 8;
   if (!can_copy_in_bulk(device.compute_major) || n_ctas < S::kHeads) {
-    using Ring = AsyncRing<kFewSlots>;
-    return {persistent<S, Ring, S::kGroup>, kFewSlots, kFewSlots * kCtaWarps * Ring::kSlotBytes};
+    constexpr std::uint32_t kBatches = 3;
+    using Copies = LaneCopies<kBatches>;
+    return {persistent<S, Copies, S::kGroup>, kBatches, kBatches * Ring<Copies>::kBytesABatch};
   }
-  const auto kernel = persistent<S, BulkRing, 1>;
+  const auto kernel = persistent<S, BulkCopies, 1>;
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)));
-  const std::size_t a_slot = kCtaWarps * BulkRing::kSlotBytes;
+  constexpr std::size_t kBytes = Ring<BulkCopies>::kBytesABatch;
   const std::size_t room = device.shared_bytes_per_block - attributes.sharedSizeBytes;
-  const auto n_slots = static_cast<std::uint32_t>(room / a_slot);
-  return {kernel, n_slots, n_slots * a_slot};
+  return {kernel, static_cast<std::uint32_t>(room / kBytes), room / kBytes * kBytes};
 }
 
 /// Greedy decoding on a GPU by one kernel, which goes from token to token by itself and leaves each
@@ -121,7 +120,7 @@ class GpuEngine final : public Engine {
         : stream_(stream), stop_(stop), launched_(std::async(std::launch::async, launch)) {}
     ~Running() {
       __atomic_store_n(&stop_, 1u, __ATOMIC_RELAXED);
-      launched_.wait();
+      if (launched_.valid()) launched_.wait();
       cudaStreamSynchronize(stream_);
     }
     /// @throws what the launch has thrown, or CudaError of the kernel
@@ -160,7 +159,7 @@ class GpuEngine final : public Engine {
                              stop_.device_data()};
     Running running(stream_, stop_[0], [this, request] {
       launch_cooperative(form_.kernel, n_ctas_, kCtaThreads, form_.shared_bytes, stream_,
-                         device_->weights, device_->work, request, form_.n_slots);
+                         device_->weights, device_->work, request, form_.n_batches);
     });
     position_ += first_predicted;
     for (std::uint32_t i = 0; i < n_steps - first_predicted; ++i) {

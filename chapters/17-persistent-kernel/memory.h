@@ -14,6 +14,7 @@
 
 #include "attention.cuh"
 #include "cuda/arena.h"
+#include "cuda/step.h"
 #include "model.h"
 #include "plan.h"
 
@@ -75,23 +76,21 @@ std::uint32_t warps_tiles(const Range& units, std::uint32_t warp) {
   return warps_share(units, warp) * Tiles<U::K>::of_rows(U::kRows);
 }
 
-/// Which tiles each warp of a grid reads.
+/// Which batches each warp of a grid reads.
 template <class S>
 struct Packing {
-  const std::uint32_t n_ctas, n_tokens;
-  std::vector<WarpTiles> warps = {};  ///< [n_ctas, kCtaWarps]
-  std::uint32_t layer_tiles = 0, head_tiles = 0;
+  const std::uint32_t n_ctas, n_layers, n_tokens;
+  std::vector<WarpBatches> warps = {};  ///< [n_ctas, kCtaWarps]
+  std::uint32_t n_batches = 0;
 
-  Packing(std::uint32_t ctas, std::uint32_t tokens) : n_ctas(ctas), n_tokens(tokens) {
+  Packing(std::uint32_t ctas, const ModelConfig& c)
+      : n_ctas(ctas), n_layers(c.n_layers), n_tokens(c.n_tokens) {
+    const auto batches = [](std::uint32_t tiles) { return ceil_div(tiles, kBatchTiles); };
     for (std::uint32_t i = 0; i < n_ctas * kCtaWarps; ++i) {
       const std::uint32_t cta = i / kCtaWarps, warp = i % kCtaWarps;
-      const std::uint32_t of_layer = tiles<Stage::kQkv>(cta, warp) + tiles<Stage::kO>(cta, warp) +
-                                     tiles<Stage::kGateUp>(cta, warp) +
-                                     tiles<Stage::kDown>(cta, warp);
-      const std::uint32_t of_head = warps_tiles<S, Stage::kHead>(head_units(cta), warp);
-      warps.push_back({layer_tiles, of_layer, head_tiles, of_head});
-      layer_tiles += of_layer;
-      head_tiles += of_head;
+      const std::uint32_t head = warps_tiles<S, Stage::kHead>(head_units(cta), warp);
+      warps.push_back({n_batches, batches(n_layers * layer_tiles(cta, warp)), batches(head)});
+      n_batches += warps.back().of_layers + warps.back().of_head;
     }
   }
 
@@ -99,45 +98,66 @@ struct Packing {
   std::uint32_t tiles(std::uint32_t cta, std::uint32_t warp) const {
     return warps_tiles<S, kStage>(cta_units<S, kStage>(cta, n_ctas), warp);
   }
+  std::uint32_t layer_tiles(std::uint32_t cta, std::uint32_t warp) const {
+    return tiles<Stage::kQkv>(cta, warp) + tiles<Stage::kO>(cta, warp) +
+           tiles<Stage::kGateUp>(cta, warp) + tiles<Stage::kDown>(cta, warp);
+  }
   Range head_units(std::uint32_t cta) const {
     return dealt(Units<S, Stage::kHead>::count(n_tokens), cta, n_ctas);
   }
 
-  std::vector<unsigned char> packed_layer(const LayerWeights& w, ThreadPool& pool) const {
+  /// Copies a layer to its place in each warp's batches.
+  void upload_layer(const Arena& arena, unsigned char* batches, const LayerWeights& w,
+                    std::uint32_t layer, ThreadPool& pool) const {
     const Rows qkv({w.w_q, w.w_k, w.w_v}, pool), o({w.w_o}, pool);
     const Rows gate_up({w.w_gate, w.w_up}, pool), down({w.w_down}, pool);
-    std::vector<unsigned char> bytes(std::size_t(layer_tiles) * kTileBytes);
-    for_each_warp(pool, [&](std::uint32_t cta, std::uint32_t warp, const WarpTiles& own) {
-      unsigned char* out = &bytes[0] + std::size_t(own.layer_first) * kTileBytes;
+    upload(arena, batches, pool, [&](std::uint32_t cta, std::uint32_t warp) {
+      const std::size_t bytes = std::size_t(layer_tiles(cta, warp)) * kTileBytes;
+      Piece piece = {layer * bytes, std::vector<unsigned char>(bytes)};
+      unsigned char* out = piece.bytes.data();
       out = pack<Stage::kQkv>(out, qkv, cta, warp);
       out = pack<Stage::kO>(out, o, cta, warp);
       out = pack<Stage::kGateUp>(out, gate_up, cta, warp);
       pack<Stage::kDown>(out, down, cta, warp);
+      return piece;
     });
-    return bytes;
   }
 
-  std::vector<unsigned char> packed_head(const Matrix& head, ThreadPool& pool) const {
+  void upload_head(const Arena& arena, unsigned char* batches, const Matrix& head,
+                   ThreadPool& pool) const {
     const Rows rows({head}, pool);
-    std::vector<unsigned char> bytes(std::size_t(head_tiles) * kTileBytes);
-    for_each_warp(pool, [&](std::uint32_t cta, std::uint32_t warp, const WarpTiles& own) {
-      pack_units<S, Stage::kHead>(&bytes[0] + std::size_t(own.head_first) * kTileBytes, rows,
-                                  head_units(cta), warp);
+    upload(arena, batches, pool, [&](std::uint32_t cta, std::uint32_t warp) {
+      const WarpBatches& own = warps[cta * kCtaWarps + warp];
+      Piece piece = {std::size_t(own.of_layers) * kBatchBytes,
+                     std::vector<unsigned char>(std::size_t(own.of_head) * kBatchBytes)};
+      pack_units<S, Stage::kHead>(piece.bytes.data(), rows, head_units(cta), warp);
+      return piece;
     });
-    return bytes;
   }
 
  private:
+  /// Some of a warp's bytes, and where they begin.
+  struct Piece {
+    std::size_t first;
+    std::vector<unsigned char> bytes;
+  };
+
   template <Stage kStage>
   unsigned char* pack(unsigned char* out, const Rows& rows, std::uint32_t cta,
                       std::uint32_t warp) const {
     return pack_units<S, kStage>(out, rows, cta_units<S, kStage>(cta, n_ctas), warp);
   }
-  template <class F>
-  void for_each_warp(ThreadPool& pool, F f) const {
+
+  template <class Pack>
+  void upload(const Arena& arena, unsigned char* batches, ThreadPool& pool, Pack pack) const {
+    std::vector<Piece> pieces(warps.size());
     pool.parallel_for(warps.size(), 16, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) f(i / kCtaWarps, i % kCtaWarps, warps[i]);
+      for (std::size_t i = begin; i < end; ++i) pieces[i] = pack(i / kCtaWarps, i % kCtaWarps);
     });
+    for (std::size_t i = 0; i < warps.size(); ++i) {
+      const std::size_t first = std::size_t(warps[i].first) * kBatchBytes + pieces[i].first;
+      if (!pieces[i].bytes.empty()) arena.copy(batches + first, pieces[i].bytes);
+    }
   }
 };
 
@@ -151,7 +171,7 @@ struct DeviceState {
   const RopeTable& rope;
   const ModelConfig& c = model.config();
 
-  const Packing<S> packing = {n_ctas, c.n_tokens};
+  const Packing<S> packing = {n_ctas, c};
   const PackedWeights packed = pack();
   const Matrix embedding = upload(arena, model, model.token_embedding());
   const DeviceModel weights = {
@@ -184,23 +204,21 @@ struct DeviceState {
   Token* given = arena.take<Token>(context);
 
   PackedWeights pack() const {
-    auto* layers = arena.take<unsigned char>(c.n_layers, packing.layer_tiles, kTileBytes);
-    auto* head = arena.take<unsigned char>(packing.head_tiles, kTileBytes);
-    const WarpTiles* warps = arena.upload(packing.warps);
+    auto* batches = arena.take<unsigned char>(packing.n_batches, kBatchBytes);
+    const WarpBatches* warps = arena.upload(packing.warps);
     if (arena.is_placed()) {
       ThreadPool pool(0);
-      const std::size_t layer_bytes = std::size_t(packing.layer_tiles) * kTileBytes;
       for (std::uint32_t layer = 0; layer < c.n_layers; ++layer) {
         const LayerWeights& w = model.layers()[layer];
-        arena.copy(layers + layer * layer_bytes, packing.packed_layer(w, pool));
+        packing.upload_layer(arena, batches, w, layer, pool);
         for (const Matrix* m : {&w.w_q, &w.w_k, &w.w_v, &w.w_o, &w.w_gate, &w.w_up, &w.w_down}) {
           if (m->tensor) model.file().release(*m->tensor);
         }
       }
-      arena.copy(head, packing.packed_head(model.lm_head(), pool));
+      packing.upload_head(arena, batches, model.lm_head(), pool);
       if (model.lm_head().tensor) model.file().release(*model.lm_head().tensor);
     }
-    return {layers, head, warps, c.n_layers, packing.layer_tiles};
+    return {batches, warps};
   }
 
   /// n values of each layer, one layer's behind the other's.

@@ -18,14 +18,14 @@
 namespace minfer {
 
 /// Steps of one token each, all of them in one launch.
-/// @param n_slots  of a warp's ring, which is dynamic shared memory
-template <class S, class Ring, std::uint32_t kHeads>
+/// @param n_batches  of a warp's ring, which is dynamic shared memory
+template <class S, class Copies, std::uint32_t kHeads>
 __global__ void __launch_bounds__(kCtaThreads, 1)
     persistent(const DeviceModel m, const Workspace<S> work, const Request request,
-               std::uint32_t n_slots) {
+               std::uint32_t n_batches) {
   GridBarrier barrier(work.arrived);
-  Ring ring(dynamic_shared<unsigned char>(), n_slots,
-            TileSource(m.packed, request.n_steps, request.first_predicted));
+  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches,
+                    BatchSource(m.packed, request.n_steps, request.first_predicted));
   Token token = request.given[0];
 #pragma unroll 1
   for (std::uint32_t step = 0; step < request.n_steps; ++step) {
@@ -50,12 +50,14 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
       add_rows<S, Stage::kDown>(barrier, ring, work, *work.hidden,
                                 [&](std::uint32_t i) { return work.x[i]; });
     }
+    ring.finish_batch();
     if (step < request.first_predicted) {
       barrier.wait();
       token = request.given[step + 1];
       continue;
     }
     head<S>(barrier, ring, m, work, request, request.keeps_logits);
+    ring.finish_batch();
     token = choose(barrier, work, request.predictions + (step - request.first_predicted));
     if (token < 0) break;
     if (step + 1 < request.n_given) token = request.given[step + 1];

@@ -19,6 +19,8 @@ inline constexpr std::uint32_t kCtaThreads = 512, kCtaWarps = kCtaThreads / 32;
 
 /// A warp's next 32 blocks of Q4_0, a block a lane: their nibbles, then their scales.
 inline constexpr std::uint32_t kTileScales = 32 * 16, kTileBytes = kTileScales + 32 * 2;
+/// Tiles are copied to shared memory in batches.
+inline constexpr std::uint32_t kBatchTiles = 4, kBatchBytes = kBatchTiles * kTileBytes;
 
 /// How rows of K weights are cut into tiles. Lane l takes blocks l, 32 + l, and so on, as a warp
 /// does that adds up a row by itself. Where the last tile of a row would be half empty, two rows
@@ -131,9 +133,9 @@ MINFER_HD constexpr Range cta_units(std::uint32_t cta, std::uint32_t n_ctas) {
   }
 }
 
-/// What a warp reads: of each layer so many tiles from one of them on, and likewise of the head.
-struct WarpTiles {
-  std::uint32_t layer_first, layer_count, head_first, head_count;
+/// What a warp reads: so many batches from one of them on.
+struct WarpBatches {
+  std::uint32_t first, of_layers, of_head;
 };
 
 }  // namespace minfer
