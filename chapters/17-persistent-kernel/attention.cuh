@@ -10,6 +10,7 @@
 
 #include "barrier.h"
 #include "cuda/float4.h"
+#include "cuda/ptx.h"
 #include "cuda/reduce.h"
 #include "cuda/shared.h"
 #include "model.h"
@@ -54,8 +55,8 @@ struct Loaded {
 
   /// A team's keys from position `first` on, as far as they are in [from, to).
   __device__ void load_keys(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t from,
-                            std::uint32_t to) {
-    const std::uint32_t team = threadIdx.x / kTeam, lane = threadIdx.x % kTeam;
+                            std::uint32_t to, std::uint32_t thread) {
+    const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
 #pragma unroll
     for (std::uint32_t j = 0; j < kKeys; ++j) {
       const std::uint32_t p = part.or_last(first + j * kTeams + team);
@@ -69,11 +70,11 @@ struct Loaded {
 
   /// Of the values likewise every kParts-th.
   __device__ void load_values(const AttentionPart<S>& part, std::uint32_t first,
-                              std::uint32_t from, std::uint32_t to) {
+                              std::uint32_t from, std::uint32_t to, std::uint32_t thread) {
 #pragma unroll
     for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint32_t p = part.or_last(first + threadIdx.x / kVectors + j * kParts);
-      if (p >= from && p < to) v[j] = part.v[p * part.kStride + threadIdx.x % kVectors];
+      const std::uint32_t p = part.or_last(first + thread / kVectors + j * kParts);
+      if (p >= from && p < to) v[j] = part.v[p * part.kStride + thread % kVectors];
     }
   }
 };
@@ -81,14 +82,15 @@ struct Loaded {
 /// rows[h][p] = q[h] . k[p] / sqrt(head_dim), a team a position. @param keys  the first
 template <class S, std::uint32_t kHeads>
 __device__ inline void scores(float (&rows)[kHeads][kChunk], float (&max)[kHeads],
-                              const float4* q, const AttentionPart<S>& part, Loaded<S>& keys) {
+                              const float4* q, const AttentionPart<S>& part, Loaded<S>& keys,
+                              std::uint32_t thread) {
   using L = Loaded<S>;
-  const std::uint32_t team = threadIdx.x / kTeam, lane = threadIdx.x % kTeam;
+  const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
   const float scale = rsqrt_f32(static_cast<float>(S::kHeadDim));
   for (std::uint32_t h = 0; h < kHeads; ++h) max[h] = -INFINITY;
 #pragma unroll 1
   for (std::uint32_t first = part.first; first <= part.last; first += L::kKeys * L::kTeams) {
-    if (first > part.first) keys.load_keys(part, first, 0, part.last + 1);
+    if (first > part.first) keys.load_keys(part, first, 0, part.last + 1, thread);
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       float4 own[L::kShare];
@@ -119,17 +121,18 @@ struct WeightedSum {
 /// first head_dim threads. @param batch  the first values
 template <class S, std::uint32_t kHeads>
 __device__ inline void values(WeightedSum (&sums)[kHeads], const float (&rows)[kHeads][kChunk],
-                              const AttentionPart<S>& part, Loaded<S>& batch) {
+                              const AttentionPart<S>& part, Loaded<S>& batch,
+                              std::uint32_t thread) {
   using L = Loaded<S>;
   float4* outputs = fours();
   MINFER_SHARED(float, totals, [L::kParts]);
-  const std::uint32_t own = threadIdx.x / L::kVectors, i = threadIdx.x % L::kVectors;
+  const std::uint32_t own = thread / L::kVectors, i = thread % L::kVectors;
   float4 output[kHeads];
   float total[kHeads];
   for (std::uint32_t h = 0; h < kHeads; ++h) output[h] = {0, 0, 0, 0}, total[h] = 0;
 #pragma unroll 1
   for (std::uint32_t first = part.first; first + own <= part.last; first += kLoads * L::kParts) {
-    if (first > part.first) batch.load_values(part, first, 0, part.last + 1);
+    if (first > part.first) batch.load_values(part, first, 0, part.last + 1, thread);
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
@@ -143,15 +146,15 @@ __device__ inline void values(WeightedSum (&sums)[kHeads], const float (&rows)[k
   }
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeads; ++h) {
-    outputs[threadIdx.x] = output[h];
+    outputs[thread] = output[h];
     if (i == 0) totals[own] = total[h];
     __syncthreads();  // outputs, totals: written by all, read by the threads that add them up
     sums[h] = {0, 0};
-    if (threadIdx.x < S::kHeadDim) {
+    if (thread < S::kHeadDim) {
       const float* merged = reinterpret_cast<const float*>(outputs);  // [kParts, head_dim]
 #pragma unroll 8
       for (std::uint32_t p = 0; p < L::kParts; ++p) {
-        sums[h].output += merged[p * S::kHeadDim + threadIdx.x];
+        sums[h].output += merged[p * S::kHeadDim + thread];
         sums[h].total += totals[p];
       }
     }
@@ -225,29 +228,30 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     return AttentionPart<S>{by_four(work.k + first), by_four(work.v + first), chunk * kChunk,
                             position < last ? position : last, head};
   };
+  const std::uint32_t thread = fresh_thread();
   bool has_waited = false;
 #pragma unroll 1
   for (std::uint32_t unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
     const AttentionPart<S> part = part_of(unit);
     Loaded<S> keys, batch;
-    keys.load_keys(part, part.first, 0, position);
-    batch.load_values(part, part.first, 0, position);
+    keys.load_keys(part, part.first, 0, position, thread);
+    batch.load_values(part, part.first, 0, position, thread);
     if (!has_waited) barrier.wait();
     has_waited = true;
-    keys.load_keys(part, part.first, position, position + 1);
-    batch.load_values(part, part.first, position, position + 1);
+    keys.load_keys(part, part.first, position, position + 1, thread);
+    batch.load_values(part, part.first, position, position + 1, thread);
     float max[kHeads];
-    scores<S, kHeads>(rows, max, by_four(work.q), part, keys);
+    scores<S, kHeads>(rows, max, by_four(work.q), part, keys, thread);
     for (std::uint32_t h = 0; h < kHeads; ++h) max[h] = block_max<kCtaThreads>(max[h]);
     // rows: written by teams, read by a thread a position, all published by block_max
-    if (part.first + threadIdx.x <= part.last) {
+    if (part.first + thread <= part.last) {
       for (std::uint32_t h = 0; h < kHeads; ++h) {
-        rows[h][threadIdx.x] = exp_f32(rows[h][threadIdx.x] - max[h]);
+        rows[h][thread] = exp_f32(rows[h][thread] - max[h]);
       }
     }
     __syncthreads();  // rows: written by a thread a position, read by all
     WeightedSum sums[kHeads];
-    values<S, kHeads>(sums, rows, part, batch);
+    values<S, kHeads>(sums, rows, part, batch, thread);
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       finish(work, part.head + h, unit / kUnitsAChunk, n_chunks, max[h], sums[h]);
     }

@@ -171,7 +171,9 @@ class GpuEngine final : public Engine {
 
   /// @throws std::runtime_error when no logit is a number, CudaError when the kernel has failed
   static Prediction await(Running& running, const std::uint64_t& letter) {
-    for (bool is_over = false;;) {
+    constexpr unsigned kPatience = 2000;
+    bool is_over = false;
+    for (unsigned looks = 0;; ++looks) {
       const std::uint64_t word = __atomic_load_n(&letter, __ATOMIC_RELAXED);
       if (word != kNothing) {
         const auto id = static_cast<Token>(static_cast<std::uint32_t>(word));
@@ -180,7 +182,11 @@ class GpuEngine final : public Engine {
       }
       if (is_over) throw std::logic_error("the kernel has ended without a prediction");
       is_over = running.is_over();
-      if (!is_over) std::this_thread::yield();
+      if (looks < kPatience) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
     }
   }
 

@@ -31,22 +31,22 @@ __device__ inline Top2 no_top() {
 /// The logits of norm(x), of which each CTA leaves the best of its rows.
 /// @why With int8 activations the head overturns 3 of 1174 predictions, all near ties, with int16
 /// none, and no byte of W is added.
-template <class S, class Ring>
-__device__ inline void head(GridBarrier& barrier, Ring& ring, const DeviceModel& m,
+template <class S, class Cta>
+__device__ inline void head(Cta& cta, const DeviceModel& m,
                             const Workspace<S>& work, const Request& request, bool keeps_logits) {
   using U = Units<S, Stage::kHead>;
   MINFER_SHARED(Top2, tops, [kCtaWarps]);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Range units = dealt(U::count(m.n_tokens), blockIdx.x, gridDim.x);
+  const Range units = cta.units[Stage::kHead];
   const float4 norm = four_of_thread<S::kModel>(m.output_norm);
-  barrier.wait();
+  cta.barrier.wait();
   const float4 four = four_of_thread<S::kModel>(work.x);
   const Kept<S::kModel, Activations16> kept(normed<S::kModel, 4>(four, norm, m.eps));
   Top2 top = no_top();
 #pragma unroll 1
   for (std::uint32_t unit = units.first + warp; unit < units.last; unit += kCtaWarps) {
     RowSums<S::kModel, U::kRows> sums;
-    sums.add(ring, kept);
+    sums.add(cta.ring, kept);
     const float logit = warp_sums(sums.of_lane);
     constexpr std::uint32_t kLanes = 32 / U::kRows;
     const std::uint32_t row = U::row(unit, lane / kLanes);
@@ -65,7 +65,7 @@ __device__ inline void head(GridBarrier& barrier, Ring& ring, const DeviceModel&
     if (lane == 0) work.best[blockIdx.x] = top;
   }
   if (blockIdx.x == 0 && threadIdx.x == 32) *work.stops = load_relaxed_system(request.stop);
-  barrier.arrive();
+  cta.barrier.arrive();
 }
 
 /// The token with the largest logit, -1 where every logit is NaN or -inf: each CTA finds it for

@@ -55,75 +55,117 @@ TEST_CASE("what a CTA writes before the barrier, all others see behind it") {
 
 // ------------------------------------------------------------------------------ the rings
 
-/// The first word of each tile that each warp gets, in order; the last `left` tiles stay.
-template <class Ring>
+/// A word of each block that each warp gets, in order.
+/// @param n_taken  tiles of the layers, and as many of the head, that are taken; others are left
+template <class Copies>
 __global__ void __launch_bounds__(kCtaThreads)
     read_tiles(PackedWeights weights, std::uint32_t n_steps, std::uint32_t first_predicted,
-               std::uint32_t n_slots, std::uint32_t n_taken, std::uint32_t* words) {
+               std::uint32_t n_batches, std::uint32_t n_taken, std::uint32_t* words) {
   const std::uint32_t warp = blockIdx.x * kCtaWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  Ring ring(dynamic_shared<unsigned char>(), n_slots,
-            TileSource(weights, n_steps, first_predicted));
-  Block blocks[3];
-  for (std::uint32_t i = 0; i < n_taken; i += 3) {
-    ring.take(blocks);
-    for (std::uint32_t j = 0; j < 3; ++j) {
-      words[((warp * n_taken) + i + j) * 32 + lane] = blocks[j].q.x + blocks[j].d;
+  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches,
+                    BatchSource(weights, n_steps, first_predicted));
+  const WarpBatches own = weights.warps[warp];
+  std::uint32_t* out = words + warp * 2 * n_steps * n_taken * 32 + lane;
+  for (std::uint32_t step = 0; step < n_steps; ++step) {
+    for (std::uint32_t part = 0; part < 2; ++part) {
+      const std::uint32_t n = part == 0 ? own.of_layers : step >= first_predicted ? own.of_head : 0;
+      for (std::uint32_t i = 0; i < n_taken && n > 0; i += 3) {
+        Block blocks[3];
+        ring.take(blocks);
+        for (const Block& block : blocks) {
+          *out = block.q.x + block.d;
+          out += 32;
+        }
+      }
+      if (n > 0) ring.finish_batch();
     }
   }
   ring.drain();
 }
 
-template <class Ring>
-void check_ring(std::uint32_t n_slots, std::uint32_t n_taken) {
-  // Two CTAs; warp w has w % 4 tiles of a layer and 1 + w % 3 of the head, so that some have none.
-  const std::uint32_t n_warps = 2 * kCtaWarps, n_layers = 3, n_steps = 4, first_predicted = 1;
-  std::vector<WarpTiles> warps;
-  std::uint32_t layer_tiles = 0, head_tiles = 0;
-  for (std::uint32_t w = 0; w < n_warps; ++w) {
-    warps.push_back({layer_tiles, w % 4, head_tiles, 3 + w % 3});
-    layer_tiles += w % 4;
-    head_tiles += 3 + w % 3;
+/// Two CTAs; warp w has 2 * (w % 3) batches of the layers and 2 * (w % 2) of the head: some have
+/// none, and some come to the end before the ring is full.
+template <class Copies>
+void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t first_predicted) {
+  constexpr std::uint32_t kTaken = 6, kWords = kBatchBytes / 4, kTileWords = kTileBytes / 4;
+  std::vector<WarpBatches> warps;
+  std::uint32_t n = 0;
+  for (std::uint32_t w = 0; w < 2 * kCtaWarps; ++w) {
+    warps.push_back({n, 2 * (w % 3), 2 * (w % 2)});
+    n += warps[w].of_layers + warps[w].of_head;
   }
-  std::vector<std::uint32_t> layers(n_layers * layer_tiles * kTileBytes / 4), head(head_tiles * kTileBytes / 4);
-  std::iota(layers.begin(), layers.end(), 0u);
-  std::iota(head.begin(), head.end(), 1u << 20);
-  const auto device_layers = to_device(layers), device_head = to_device(head);
+  std::vector<std::uint32_t> content(n * kWords);
+  std::iota(content.begin(), content.end(), 0u);
+  const auto device_content = to_device(content);
   const auto device_warps = to_device(warps);
-  DeviceBuffer<std::uint32_t> words(n_warps * n_taken * 32);
+  auto words = to_device(std::vector<std::uint32_t>(warps.size() * 2 * n_steps * kTaken * 32));
   const Stream stream;
-  launch(read_tiles<Ring>, 2, kCtaThreads, n_slots * kCtaWarps * Ring::kSlotBytes, stream,
-         PackedWeights{reinterpret_cast<const unsigned char*>(device_layers.data()),
-                       reinterpret_cast<const unsigned char*>(device_head.data()),
-                       device_warps.data(), n_layers, layer_tiles},
-         n_steps, first_predicted, n_slots, n_taken, words.data());
+  launch(read_tiles<Copies>, 2, kCtaThreads, n_batches * Ring<Copies>::kBytesABatch, stream,
+         PackedWeights{reinterpret_cast<const unsigned char*>(device_content.data()),
+                       device_warps.data()},
+         n_steps, first_predicted, n_batches, kTaken, words.data());
   const std::vector<std::uint32_t> found = to_host(stream, words);
-  for (std::uint32_t w = 0; w < n_warps; ++w) {
-    std::vector<const std::uint32_t*> tiles;
+  for (std::uint32_t w = 0; w < warps.size(); ++w) {
+    INFO("warp " << w << ", " << n_batches << " batches, " << n_steps << " steps");
+    std::vector<std::uint32_t> expected;
     for (std::uint32_t step = 0; step < n_steps; ++step) {
-      for (std::uint32_t i = 0; i < n_layers * warps[w].layer_count; ++i) {
-        const std::uint32_t layer = i / warps[w].layer_count, tile = i % warps[w].layer_count;
-        tiles.push_back(&layers[(layer * layer_tiles + warps[w].layer_first + tile) * (kTileBytes / 4)]);
-      }
-      for (std::uint32_t i = 0; step >= first_predicted && i < warps[w].head_count; ++i) {
-        tiles.push_back(&head[(warps[w].head_first + i) * (kTileBytes / 4)]);
+      for (std::uint32_t part = 0; part < 2; ++part) {
+        const std::uint32_t first = warps[w].first + (part == 0 ? 0 : warps[w].of_layers);
+        const std::uint32_t count = part == 0                 ? warps[w].of_layers
+                                    : step >= first_predicted ? warps[w].of_head
+                                                              : 0;
+        for (std::uint32_t i = 0; count > 0 && i < kTaken; ++i) {
+          const std::uint32_t* tile = &content[first * kWords + i * kTileWords];
+          const auto* d = reinterpret_cast<const std::uint16_t*>(tile + kTileScales / 4);
+          for (std::uint32_t lane = 0; lane < 32; ++lane) {
+            expected.push_back(tile[4 * lane] + d[lane]);
+          }
+        }
       }
     }
-    bool equal = true;
-    for (std::uint32_t i = 0; i < std::min<std::size_t>(n_taken, tiles.size()); ++i) {
-      for (std::uint32_t lane = 0; lane < 32; ++lane) {
-        const auto d = reinterpret_cast<const std::uint16_t*>(tiles[i] + kTileScales / 4)[lane];
-        equal = equal && found[(w * n_taken + i) * 32 + lane] == tiles[i][4 * lane] + d;
-      }
-    }
-    INFO("warp " << w << ", " << n_slots << " slots");
-    REQUIRE(equal);
+    expected.resize(2 * n_steps * kTaken * 32);
+    const auto begin = found.begin() + w * expected.size();
+    REQUIRE(std::vector<std::uint32_t>(begin, begin + expected.size()) == expected);
   }
 }
 
-TEST_CASE("a ring hands out the layers' tiles and the head's, in order, and may be left early") {
-  for (const std::uint32_t n_slots : {3u, 5u, 12u}) check_ring<BulkRing>(n_slots, 9);
-  check_ring<AsyncRing<3>>(3, 9);
-  check_ring<AsyncRing<8>>(8, 9);
+TEST_CASE("a ring hands out what the layers have and what the head has, in order, to the end") {
+  for (const std::uint32_t n_steps : {1u, 2u, 4u}) {
+    for (const std::uint32_t n_batches : {2u, 3u, 4u}) check_ring<BulkCopies>(n_batches, n_steps, 0);
+    check_ring<BulkCopies>(4, n_steps, n_steps - 1);
+    check_ring<LaneCopies<2>>(2, n_steps, 0);
+    check_ring<LaneCopies<4>>(4, n_steps, n_steps - 1);
+  }
+}
+
+/// Takes one tile and leaves.
+template <class Copies>
+__global__ void __launch_bounds__(kCtaThreads)
+    leave(PackedWeights weights, std::uint32_t n_batches, std::uint32_t* words) {
+  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches, BatchSource(weights, 9, 0));
+  Block block[1];
+  ring.take(block);
+  words[threadIdx.x] = block[0].q.x;
+  ring.drain();
+}
+
+TEST_CASE("a ring may be left before its end") {
+  std::vector<std::uint32_t> content(4 * kBatchBytes / 4);
+  std::iota(content.begin(), content.end(), 0u);
+  const auto device_content = to_device(content);
+  const auto device_warps = to_device(std::vector<WarpBatches>(kCtaWarps, {0, 3, 1}));
+  const PackedWeights weights = {reinterpret_cast<const unsigned char*>(device_content.data()),
+                                 device_warps.data()};
+  const Stream stream;
+  DeviceBuffer<std::uint32_t> words(kCtaThreads);
+  for (const std::uint32_t n : {2u, 3u, 4u}) {
+    launch(leave<BulkCopies>, 1, kCtaThreads, n * Ring<BulkCopies>::kBytesABatch, stream, weights,
+           n, words.data());
+    REQUIRE(to_host(stream, words)[33] == content[4]);
+  }
+  launch(leave<LaneCopies<3>>, 1, kCtaThreads, 3 * Ring<LaneCopies<3>>::kBytesABatch, stream,
+         weights, 3u, words.data());
+  REQUIRE(to_host(stream, words)[33] == content[4]);
 }
 
 // ------------------------------------------------------------------------------ rows
@@ -149,7 +191,7 @@ __global__ void __launch_bounds__(kCtaThreads)
     multiply(float* y, PackedWeights weights, const Int8<Units<S, kStage>::K>* x) {
   using U = Units<S, kStage>;
   using X = Int8<U::K>;
-  AsyncRing<4> ring(dynamic_shared<unsigned char>(), 4, TileSource(weights, 1, 0));
+  Ring<LaneCopies<3>> ring(dynamic_shared<unsigned char>(), 3, BatchSource(weights, 1, 0));
   MINFER_SHARED(X, copy);
   if (threadIdx.x == 0) copy = *x;
   __syncthreads();  // copy: written by the first thread, read by all
@@ -216,24 +258,24 @@ void check_rows(Random& random) {
   ThreadPool pool(1);
   const Rows rows({w.host}, pool);
   std::vector<unsigned char> bytes;
-  std::vector<WarpTiles> warps;
+  std::vector<WarpBatches> warps;
   const Range all = {0, U::kCount};
   for (std::uint32_t warp = 0; warp < kCtaWarps; ++warp) {
     const std::uint32_t n = warps_tiles<S, kStage>(all, warp);
     const std::size_t first = bytes.size();
-    warps.push_back({static_cast<std::uint32_t>(first / kTileBytes), n, 0, 0});
-    bytes.resize(first + n * kTileBytes);
+    warps.push_back({static_cast<std::uint32_t>(first / kBatchBytes), ceil_div(n, kBatchTiles), 0});
+    bytes.resize(first + warps.back().of_layers * kBatchBytes);
     unsigned char* end = pack_units<S, kStage>(bytes.data() + first, rows, all, warp);
-    REQUIRE(end == bytes.data() + bytes.size());
+    REQUIRE(end == bytes.data() + first + n * kTileBytes);
   }
   const auto device_bytes = to_device(bytes);
   const auto device_warps = to_device(warps);
   const auto device_x = to_device(std::vector<Int8<U::K>>{on_device<U::K>(x)});
-  const PackedWeights weights = {device_bytes.data(), nullptr, device_warps.data(), 1, 0};
+  const PackedWeights weights = {device_bytes.data(), device_warps.data()};
   const std::vector<float> expected = warp_gemv(w, x);
   const Stream stream;
   DeviceBuffer<float> y(expected.size());
-  const std::size_t shared = 4 * kCtaWarps * AsyncRing<4>::kSlotBytes;
+  const std::size_t shared = 3 * Ring<LaneCopies<3>>::kBytesABatch;
   launch(multiply<S, kStage, false>, 1, kCtaThreads, shared, stream, y.data(), weights,
          device_x.data());
   REQUIRE(to_host(stream, y) == expected);

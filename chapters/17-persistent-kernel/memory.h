@@ -88,7 +88,7 @@ struct Packing {
     const auto batches = [](std::uint32_t tiles) { return ceil_div(tiles, kBatchTiles); };
     for (std::uint32_t i = 0; i < n_ctas * kCtaWarps; ++i) {
       const std::uint32_t cta = i / kCtaWarps, warp = i % kCtaWarps;
-      const std::uint32_t head = warps_tiles<S, Stage::kHead>(head_units(cta), warp);
+      const std::uint32_t head = tiles<Stage::kHead>(cta, warp);
       warps.push_back({n_batches, batches(n_layers * layer_tiles(cta, warp)), batches(head)});
       n_batches += warps.back().of_layers + warps.back().of_head;
     }
@@ -96,15 +96,13 @@ struct Packing {
 
   template <Stage kStage>
   std::uint32_t tiles(std::uint32_t cta, std::uint32_t warp) const {
-    return warps_tiles<S, kStage>(cta_units<S, kStage>(cta, n_ctas), warp);
+    return warps_tiles<S, kStage>(units(cta)[kStage], warp);
   }
   std::uint32_t layer_tiles(std::uint32_t cta, std::uint32_t warp) const {
     return tiles<Stage::kQkv>(cta, warp) + tiles<Stage::kO>(cta, warp) +
            tiles<Stage::kGateUp>(cta, warp) + tiles<Stage::kDown>(cta, warp);
   }
-  Range head_units(std::uint32_t cta) const {
-    return dealt(Units<S, Stage::kHead>::count(n_tokens), cta, n_ctas);
-  }
+  CtaUnits units(std::uint32_t cta) const { return cta_units<S>(n_tokens, cta, n_ctas); }
 
   /// Copies a layer to its place in each warp's batches.
   void upload_layer(const Arena& arena, unsigned char* batches, const LayerWeights& w,
@@ -130,7 +128,7 @@ struct Packing {
       const WarpBatches& own = warps[cta * kCtaWarps + warp];
       Piece piece = {std::size_t(own.of_layers) * kBatchBytes,
                      std::vector<unsigned char>(std::size_t(own.of_head) * kBatchBytes)};
-      pack_units<S, Stage::kHead>(piece.bytes.data(), rows, head_units(cta), warp);
+      pack_units<S, Stage::kHead>(piece.bytes.data(), rows, units(cta)[Stage::kHead], warp);
       return piece;
     });
   }
@@ -145,7 +143,7 @@ struct Packing {
   template <Stage kStage>
   unsigned char* pack(unsigned char* out, const Rows& rows, std::uint32_t cta,
                       std::uint32_t warp) const {
-    return pack_units<S, kStage>(out, rows, cta_units<S, kStage>(cta, n_ctas), warp);
+    return pack_units<S, kStage>(out, rows, units(cta)[kStage], warp);
   }
 
   template <class Pack>

@@ -16,19 +16,19 @@ namespace minfer {
 /// x += W y, for W_o and W_down. Each row of x has one warp that adds to it.
 /// @param y       the vector, quantized, in device memory
 /// @param before  the residual stream's value i
-template <class S, Stage kStage, class Ring, class Before>
-__device__ inline void add_rows(GridBarrier& barrier, Ring& ring, const Workspace<S>& work,
+template <class S, Stage kStage, class Cta, class Before>
+__device__ inline void add_rows(Cta& cta, const Workspace<S>& work,
                                 const Int8<Units<S, kStage>::K>& y, Before before) {
   using U = Units<S, kStage>;
   using Y = Int8<U::K>;
   MINFER_SHARED(Y, copy);
   static_assert(sizeof(Y) % 16 == 0, "copied by 16 bytes");
   const std::uint32_t lane = threadIdx.x % 32;
-  const Range units = cta_units<S, kStage>(blockIdx.x, gridDim.x);
+  const Range units = cta.units[kStage];
   std::uint32_t unit = units.first + threadIdx.x / 32;
   float x = 0;
   if (unit < units.last && lane < U::kRows) x = before(U::row(unit, lane));
-  barrier.wait();
+  cta.barrier.wait();
   for (std::uint32_t i = threadIdx.x; i < sizeof(Y) / 16; i += kCtaThreads) {
     reinterpret_cast<uint4*>(&copy)[i] = reinterpret_cast<const uint4*>(&y)[i];
   }
@@ -36,7 +36,7 @@ __device__ inline void add_rows(GridBarrier& barrier, Ring& ring, const Workspac
 #pragma unroll 1
   for (; unit < units.last; unit += kCtaWarps) {
     RowSums<U::K, U::kRows> sums;
-    sums.add(ring, Shared<U::K>{copy});
+    sums.add(cta.ring, Shared<U::K>{copy});
 #pragma unroll
     for (std::uint32_t r = 0; r < U::kRows; ++r) {
       const float sum = warp_sum(sums.of_lane[r]);
@@ -46,21 +46,22 @@ __device__ inline void add_rows(GridBarrier& barrier, Ring& ring, const Workspac
       x = before(U::row(unit + kCtaWarps, lane));
     }
   }
-  barrier.arrive();
+  cta.barrier.arrive();
 }
 
 /// silu(W_gate norm(x)) * (W_up norm(x)), quantized: a CTA makes whole runs of 32 values, of each a
 /// warp two.
-template <class S, class Ring>
-__device__ inline void gate_up(GridBarrier& barrier, Ring& ring, const DeviceModel& m,
+template <class S, class Cta>
+__device__ inline void gate_up(Cta& cta, const DeviceModel& m,
                                const Workspace<S>& work, std::uint32_t layer) {
   using U = Units<S, Stage::kGateUp>;
   constexpr std::uint32_t kAtOnce = 4;  // runs
   MINFER_SHARED(float, rows, [kAtOnce][kCtaWarps * U::kRows]);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Range runs = dealt(U::kRuns, blockIdx.x, gridDim.x);
+  const Range units = cta.units[Stage::kGateUp];
+  const Range runs = {units.first / kCtaWarps, units.last / kCtaWarps};
   const float4 norm = four_of_thread<S::kModel>(m.ffn_norm + layer * S::kModel);
-  barrier.wait();
+  cta.barrier.wait();
   const float4 four = four_of_thread<S::kModel>(work.x);
   const Kept<S::kModel, Activations8> kept(normed<S::kModel, 2>(four, norm, m.eps));
 #pragma unroll 1
@@ -69,7 +70,7 @@ __device__ inline void gate_up(GridBarrier& barrier, Ring& ring, const DeviceMod
 #pragma unroll 1
     for (std::uint32_t i = 0; i < n; ++i) {
       RowSums<S::kModel, U::kRows> sums;
-      sums.add(ring, kept);
+      sums.add(cta.ring, kept);
       const float sum = warp_sums(sums.of_lane);
       constexpr std::uint32_t kLanes = 32 / U::kRows;
       if (lane % kLanes == 0) rows[i][warp * U::kRows + lane / kLanes] = sum;
@@ -81,7 +82,7 @@ __device__ inline void gate_up(GridBarrier& barrier, Ring& ring, const DeviceMod
     }
     if (first + kAtOnce < runs.last) __syncthreads();  // rows: read; the next ones are written
   }
-  barrier.arrive();
+  cta.barrier.arrive();
 }
 
 }  // namespace minfer

@@ -23,9 +23,13 @@ template <class S, class Copies, std::uint32_t kHeads>
 __global__ void __launch_bounds__(kCtaThreads, 1)
     persistent(const DeviceModel m, const Workspace<S> work, const Request request,
                std::uint32_t n_batches) {
-  GridBarrier barrier(work.arrived);
-  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches,
-                    BatchSource(m.packed, request.n_steps, request.first_predicted));
+  MINFER_SHARED(CtaUnits, units);
+  if (threadIdx.x == 0) units = cta_units<S>(m.n_tokens, blockIdx.x, gridDim.x);
+  __syncthreads();  // units: written by the first thread, read by all
+  Cta<Copies> cta = {GridBarrier(work.arrived),
+                     {dynamic_shared<unsigned char>(), n_batches,
+                      BatchSource(m.packed, request.n_steps, request.first_predicted)},
+                     units};
   Token token = request.given[0];
 #pragma unroll 1
   for (std::uint32_t step = 0; step < request.n_steps; ++step) {
@@ -33,36 +37,36 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
     const auto embedded = [&](std::uint32_t i) { return m.embedding.value(token, i, S::kModel); };
 #pragma unroll 1
     for (std::uint32_t layer = 0; layer < m.n_layers; ++layer) {
-      qkv<S>(barrier, ring, m, work, layer, position, [&] {
+      qkv<S>(cta, m, work, layer, position, [&] {
         if (layer > 0) {
-          barrier.wait();
+          cta.barrier.wait();
           return four_of_thread<S::kModel>(work.x);
         }
         const std::uint32_t i = 4 * threadIdx.x;
         if (i >= S::kModel) return float4{0, 0, 0, 0};
         return float4{embedded(i), embedded(i + 1), embedded(i + 2), embedded(i + 3)};
       });
-      attention<S, kHeads>(barrier, m, work, layer, position);
-      add_rows<S, Stage::kO>(barrier, ring, work, *work.attended, [&](std::uint32_t i) {
+      attention<S, kHeads>(cta.barrier, m, work, layer, position);
+      add_rows<S, Stage::kO>(cta, work, *work.attended, [&](std::uint32_t i) {
         return layer > 0 ? work.x[i] : embedded(i);
       });
-      gate_up<S>(barrier, ring, m, work, layer);
-      add_rows<S, Stage::kDown>(barrier, ring, work, *work.hidden,
+      gate_up<S>(cta, m, work, layer);
+      add_rows<S, Stage::kDown>(cta, work, *work.hidden,
                                 [&](std::uint32_t i) { return work.x[i]; });
     }
-    ring.finish_batch();
+    cta.ring.finish_batch();
     if (step < request.first_predicted) {
-      barrier.wait();
+      cta.barrier.wait();
       token = request.given[step + 1];
       continue;
     }
-    head<S>(barrier, ring, m, work, request, request.keeps_logits);
-    ring.finish_batch();
-    token = choose(barrier, work, request.predictions + (step - request.first_predicted));
+    head<S>(cta, m, work, request, request.keeps_logits);
+    cta.ring.finish_batch();
+    token = choose(cta.barrier, work, request.predictions + (step - request.first_predicted));
     if (token < 0) break;
     if (step + 1 < request.n_given) token = request.given[step + 1];
   }
-  ring.drain();
+  cta.ring.drain();
 }
 
 }  // namespace minfer

@@ -122,15 +122,21 @@ MINFER_HD constexpr std::uint32_t warps_share(const Range& units, std::uint32_t 
   return n > warp ? (n - warp - 1) / kCtaWarps + 1 : 0;
 }
 
-/// The units of a stage that a CTA has.
-template <class S, Stage kStage>
-MINFER_HD constexpr Range cta_units(std::uint32_t cta, std::uint32_t n_ctas) {
-  if constexpr (kStage == Stage::kGateUp) {
-    const Range runs = dealt(Units<S, kStage>::kRuns, cta, n_ctas);
-    return {runs.first * kCtaWarps, runs.last * kCtaWarps};
-  } else {
-    return dealt(Units<S, kStage>::kCount, cta, n_ctas);
-  }
+/// The units of a CTA, of all stages.
+struct CtaUnits {
+  Range of[5];
+
+  MINFER_HD const Range& operator[](Stage stage) const { return of[static_cast<int>(stage)]; }
+};
+
+template <class S>
+MINFER_HD CtaUnits cta_units(std::uint32_t n_tokens, std::uint32_t cta, std::uint32_t n_ctas) {
+  const Range runs = dealt(Units<S, Stage::kGateUp>::kRuns, cta, n_ctas);
+  return {{dealt(Units<S, Stage::kQkv>::kCount, cta, n_ctas),
+           dealt(Units<S, Stage::kO>::kCount, cta, n_ctas),
+           {runs.first * kCtaWarps, runs.last * kCtaWarps},
+           dealt(Units<S, Stage::kDown>::kCount, cta, n_ctas),
+           dealt(Units<S, Stage::kHead>::count(n_tokens), cta, n_ctas)}};
 }
 
 /// What a warp reads: so many batches from one of them on.

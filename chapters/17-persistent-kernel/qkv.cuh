@@ -28,14 +28,14 @@ __device__ inline PairNotes pair_notes(const DeviceModel& m, std::uint32_t layer
 
 /// q = W_q norm(x) + b_q, rotated, and k and v likewise, v as it is; k and v to their place in the
 /// cache. A warp makes two values that RoPE pairs.
-/// @param x_at  the residual stream's value i
-template <class S, class Ring, class XAt>
-__device__ inline void qkv(GridBarrier& barrier, Ring& ring, const DeviceModel& m,
+/// @param x_of_thread  waits for the residual stream, and gives the thread's four values of it
+template <class S, class Cta, class XAt>
+__device__ inline void qkv(Cta& cta, const DeviceModel& m,
                            const Workspace<S>& work, std::uint32_t layer, std::uint32_t position,
                            XAt x_of_thread) {
   using U = Units<S, Stage::kQkv>;
   const std::uint32_t lane = threadIdx.x % 32;
-  const Range units = cta_units<S, Stage::kQkv>(blockIdx.x, gridDim.x);
+  const Range units = cta.units[Stage::kQkv];
   const float4 norm = four_of_thread<S::kModel>(m.attn_norm + layer * S::kModel);
   std::uint32_t unit = units.first + threadIdx.x / 32;
   PairNotes notes = {};
@@ -46,7 +46,7 @@ __device__ inline void qkv(GridBarrier& barrier, Ring& ring, const DeviceModel& 
 #pragma unroll 1
   for (; unit < units.last; unit += kCtaWarps) {
     RowSums<S::kModel, 2> sums;
-    sums.add(ring, kept);
+    sums.add(cta.ring, kept);
     float first = warp_sum(sums.of_lane[0]) + notes.bias.x;
     float second = warp_sum(sums.of_lane[1]) + notes.bias.y;
     const std::uint32_t row = U::row(unit, 0);
@@ -65,7 +65,7 @@ __device__ inline void qkv(GridBarrier& barrier, Ring& ring, const DeviceModel& 
       notes = pair_notes<S>(m, layer, unit + kCtaWarps, position);
     }
   }
-  barrier.arrive();
+  cta.barrier.arrive();
 }
 
 }  // namespace minfer

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "barrier.h"
 #include "cuda/ptx.h"
 #include "plan.h"
 
@@ -45,7 +46,8 @@ class BatchSource {
       if (!is_in_head_) step_ += 1;
       if (step_ == n_steps_) {
         at_ = end_ = nullptr;
-        step_ -= 1;  // and so the next time
+        step_ -= 1;  // the next call comes here again
+        is_in_head_ = true;
         return;
       }
       at_ = first + (is_in_head_ ? std::size_t(own.of_layers) * kBatchBytes : 0);
@@ -197,6 +199,14 @@ class Ring {
   BatchSource source_;
   std::uint32_t next_ = 0, parity_ = 0;  ///< tile, and of how often the ring was gone round
   std::uint32_t n_under_way_ = 0;        ///< batches that are not through
+};
+
+/// What a CTA goes through its phases with.
+template <class Copies>
+struct Cta {
+  GridBarrier barrier;
+  Ring<Copies> ring;
+  const CtaUnits& units;  ///< in shared memory: registers would be held, or spilt, all the time
 };
 
 }  // namespace minfer

@@ -337,6 +337,18 @@ __device__ __forceinline__ unsigned lane_id() {
 #endif
 }
 
+/// threadIdx.x, read anew at each call: what a loop computes from it is computed again, and is not
+/// kept in registers around the loop. PTX: %tid.x
+__device__ __forceinline__ unsigned fresh_thread() {
+#if defined(MINFER_EMULATOR)
+  return threadIdx.x;
+#else
+  unsigned v;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+  return v;
+#endif
+}
+
 /// The lanes before this one, as a mask. PTX: %lanemask_lt
 __device__ __forceinline__ unsigned lane_mask_below() {
 #if defined(MINFER_EMULATOR)
