@@ -83,15 +83,15 @@ __global__ void __launch_bounds__(kCtaThreads)
   ring.drain();
 }
 
-/// Two CTAs; warp w has 2 * (w % 3) batches of the layers and 2 * (w % 2) of the head: some have
-/// none, and some come to the end before the ring is full.
+/// Two CTAs, whose warps have no batches or two of the layers, and none or two of the head: some have
+/// nothing at all, and some come to the end before the ring is full.
 template <class Copies>
 void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t first_predicted) {
   constexpr std::uint32_t kTaken = 6, kWords = kBatchBytes / 4, kTileWords = kTileBytes / 4;
   std::vector<WarpBatches> warps;
   std::uint32_t n = 0;
   for (std::uint32_t w = 0; w < 2 * kCtaWarps; ++w) {
-    warps.push_back({n, 2 * (w % 3), 2 * (w % 2)});
+    warps.push_back({n, w % 3 == 0 ? 0u : 2u, 2 * (w % 2)});
     n += warps[w].of_layers + warps[w].of_head;
   }
   std::vector<std::uint32_t> content(n * kWords);
