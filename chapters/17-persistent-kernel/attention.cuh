@@ -46,8 +46,8 @@ struct AttentionPart {
 template <class S>
 struct Loaded {
   static constexpr std::uint32_t kVectors = S::kHeadDim / 4;
-  static constexpr std::uint32_t kShare = kVectors / kTeam;         ///< of a key, a lane's
-  static constexpr std::uint32_t kKeys = kLoads / kShare;           ///< a team's at once
+  static constexpr std::uint32_t kShare = kVectors / kTeam;  ///< of a key, a lane's
+  static constexpr std::uint32_t kKeys = kLoads / kShare;    ///< a team's at once
   static constexpr std::uint32_t kTeams = kCtaThreads / kTeam;
   static constexpr std::uint32_t kParts = kCtaThreads / kVectors;  ///< threads that share a value
   static_assert(kVectors % kTeam == 0 && kLoads % kShare == 0, "a team has whole keys");
@@ -69,8 +69,8 @@ struct Loaded {
   }
 
   /// Of the values likewise every kParts-th.
-  __device__ void load_values(const AttentionPart<S>& part, std::uint32_t first,
-                              std::uint32_t from, std::uint32_t to, std::uint32_t thread) {
+  __device__ void load_values(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t from,
+                              std::uint32_t to, std::uint32_t thread) {
 #pragma unroll
     for (std::uint32_t j = 0; j < kLoads; ++j) {
       const std::uint32_t p = part.or_last(first + thread / kVectors + j * kParts);
@@ -81,9 +81,8 @@ struct Loaded {
 
 /// rows[h][p] = q[h] . k[p] / sqrt(head_dim), a team a position. @param keys  the first
 template <class S, std::uint32_t kHeads>
-__device__ inline void scores(float (&rows)[kHeads][kChunk], float (&max)[kHeads],
-                              const float4* q, const AttentionPart<S>& part, Loaded<S>& keys,
-                              std::uint32_t thread) {
+__device__ inline void scores(float (&rows)[kHeads][kChunk], float (&max)[kHeads], const float4* q,
+                              const AttentionPart<S>& part, Loaded<S>& keys, std::uint32_t thread) {
   using L = Loaded<S>;
   const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
   const float scale = rsqrt_f32(static_cast<float>(S::kHeadDim));
@@ -195,7 +194,7 @@ __device__ inline void finish(const Workspace<S>& work, std::uint32_t head, std:
       partials.max[row] = max;
       partials.total[row] = sum.total;
     }
-    __syncthreads();  // the partials: written by all, published by the first thread
+    __syncthreads();  // the partials: written by all, published by the first thread for who reads
     if (i == 0) {
       is_last = atomic_add_acq_rel(&partials.done[head], 1) == n_chunks - 1;
       if (is_last) partials.done[head] = 0;
@@ -236,7 +235,7 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     Loaded<S> keys, batch;
     keys.load_keys(part, part.first, 0, position, thread);
     batch.load_values(part, part.first, 0, position, thread);
-    if (!has_waited) barrier.wait();
+    if (!has_waited) barrier.wait();  // q, k, v: written by qkv's warps, read by all
     has_waited = true;
     keys.load_keys(part, part.first, position, position + 1, thread);
     batch.load_values(part, part.first, position, position + 1, thread);
@@ -257,7 +256,7 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     }
     __syncthreads();  // rows, and what values() and finish() share: read; the next unit writes them
   }
-  if (!has_waited) barrier.wait();
+  if (!has_waited) barrier.wait();  // the same, of which this CTA reads nothing; wrote qkv's warps
   barrier.arrive();
 }
 

@@ -21,7 +21,7 @@ class GridBarrier {
   __device__ explicit GridBarrier(unsigned* count) : count_(count) {}
 
   __device__ void arrive() {
-    __syncthreads();  // what this CTA wrote: by all, published by the first thread
+    __syncthreads();  // what others read: written by all, published by the first thread
     if (threadIdx.x == 0) add_release(count_, 1);
     target_ += gridDim.x;
   }

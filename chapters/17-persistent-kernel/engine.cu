@@ -29,10 +29,11 @@ struct Form {
   std::size_t shared_bytes;  ///< dynamic
 };
 
-/// | GPU                             | copies   | a warp's ring         | heads that share K and V |
+/// | GPU                             | copies   | a warp's ring         | heads that share K and V
+/// |
 /// |---------------------------------|----------|-----------------------|--------------------------|
-/// | sm_90 on, a CTA for every head  | in bulk  | all there is room for | one at a time            |
-/// | any other (a Jetson's 8 SMs)    | by lanes | 3 batches, 6.9 KB     | all at once              |
+/// | sm_90 on, a CTA for every head  | in bulk  | all there is room for | one at a time | | any
+/// other (a Jetson's 8 SMs)    | by lanes | 3 batches, 6.9 KB     | all at once              |
 template <class S>
 Form<S> form_for(const Device& device, std::uint32_t n_ctas) {
   if (!can_copy_in_bulk(device.compute_major) || n_ctas < S::kHeads) {

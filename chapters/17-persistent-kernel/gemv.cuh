@@ -27,8 +27,8 @@ __device__ inline uint4 masked(const uint4& q, std::uint32_t mask) {
 inline constexpr std::uint32_t kLowNibbles = 0x0f0f0f0f, kHighNibbles = 0xf0f0f0f0;
 
 __device__ inline int dot(const uint4& w, const uint4& x, int sum) {
-  return dp4a_unsigned(w.w, x.w,
-                       dp4a_unsigned(w.z, x.z, dp4a_unsigned(w.y, x.y, dp4a_unsigned(w.x, x.x, sum))));
+  return dp4a_unsigned(
+      w.w, x.w, dp4a_unsigned(w.z, x.z, dp4a_unsigned(w.y, x.y, dp4a_unsigned(w.x, x.x, sum))));
 }
 
 /// A lane's activations in int8, those that meet its block of a set.
@@ -46,8 +46,8 @@ struct Activations8 {
   }
 
   __device__ Term times(const Block& w) const {
-    const int sum = dot(masked(w.q, kLowNibbles), low, eights) +
-                    (dot(masked(w.q, kHighNibbles), high, 0) >> 4);
+    const int sum =
+        dot(masked(w.q, kLowNibbles), low, eights) + (dot(masked(w.q, kHighNibbles), high, 0) >> 4);
     return {float_from_half(w.d) * d, static_cast<float>(sum)};
   }
 };
@@ -95,7 +95,9 @@ struct Kept {
       if (Tiles<K>::has(set, lane)) of_set[set].load(x, Tiles<K>::block(set, lane));
     }
   }
-  __device__ Term times(const Block& w, std::uint32_t set) const { return of_set[set].times(w); }
+  __device__ Term times(const Block& w, std::uint32_t set) const {
+    return of_set[set].times(w);
+  }
 };
 
 /// Of rows with many sets, read from shared memory where they are needed.

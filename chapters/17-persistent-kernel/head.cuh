@@ -32,14 +32,14 @@ __device__ inline Top2 no_top() {
 /// @why With int8 activations the head overturns 3 of 1174 predictions, all near ties, with int16
 /// none, and no byte of W is added.
 template <class S, class Cta>
-__device__ inline void head(Cta& cta, const DeviceModel& m,
-                            const Workspace<S>& work, const Request& request, bool keeps_logits) {
+__device__ inline void head(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                            const Request& request, bool keeps_logits) {
   using U = Units<S, Stage::kHead>;
   MINFER_SHARED(Top2, tops, [kCtaWarps]);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range units = cta.units[Stage::kHead];
   const float4 norm = four_of_thread<S::kModel>(m.output_norm);
-  cta.barrier.wait();
+  cta.barrier.wait();  // x: written by the warps of down, read by all
   const float4 four = four_of_thread<S::kModel>(work.x);
   const Kept<S::kModel, Activations16> kept(normed<S::kModel, 4>(four, norm, m.eps));
   Top2 top = no_top();
@@ -75,7 +75,7 @@ template <class S>
 __device__ inline Token choose(GridBarrier& barrier, const Workspace<S>& work,
                                std::uint64_t* prediction) {
   MINFER_SHARED(Token, chosen);
-  barrier.wait();
+  barrier.wait();  // best, stops: written by each CTA's first warps, read by all CTAs
   if (threadIdx.x < 32) {
     const unsigned stops = *work.stops;
     Top2 top = no_top();

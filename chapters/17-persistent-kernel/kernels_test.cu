@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What the kernel is made of, each part by itself: the barrier, the rings, how rows are dealt,
-// packed and added up, the norm, attention, and the choice of a token. On one CTA and on several.
+// packed and added up, the norm, and the choice of a token. On one CTA and on several.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -10,7 +10,6 @@
 
 #include <minfer/threads.h>
 
-#include "attention.cuh"
 #include "barrier.h"
 #include "cuda/launch.h"
 #include "gemv.cuh"
@@ -18,12 +17,11 @@
 #include "kernel_testing.h"
 #include "memory.h"
 #include "oracle/ops.h"
+#include "quantized_testing.h"
 #include "shape.h"
 
 namespace minfer {
 namespace {
-
-constexpr std::uint32_t kGrids[] = {1, 2, 8};  ///< CTAs
 
 // ------------------------------------------------------------------------------ the barrier
 
@@ -34,7 +32,7 @@ __global__ void meet(unsigned* arrived, unsigned* places, unsigned* missing, uns
     unsigned* own = places + round % 2 * gridDim.x;
     if (threadIdx.x == blockDim.x - 1) own[blockIdx.x] = round;
     barrier.arrive();
-    barrier.wait();
+    barrier.wait();  // own: written by a thread of each CTA, read by all
     for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
       if (own[i] != round) atomicAdd(missing, 1u);
     }
@@ -44,7 +42,8 @@ __global__ void meet(unsigned* arrived, unsigned* places, unsigned* missing, uns
 TEST_CASE("what a CTA writes before the barrier, all others see behind it") {
   for (const std::uint32_t n_ctas : kGrids) {
     const Stream stream;
-    auto arrived = to_device(std::vector<unsigned>(1)), missing = to_device(std::vector<unsigned>(1));
+    auto arrived = to_device(std::vector<unsigned>(1)),
+         missing = to_device(std::vector<unsigned>(1));
     auto places = to_device(std::vector<unsigned>(2 * n_ctas));
     launch_cooperative(meet, n_ctas, 64, 0, stream, arrived.data(), places.data(), missing.data(),
                        20);
@@ -83,8 +82,8 @@ __global__ void __launch_bounds__(kCtaThreads)
   ring.drain();
 }
 
-/// Two CTAs, whose warps have no batches or two of the layers, and none or two of the head: some have
-/// nothing at all, and some come to the end before the ring is full.
+/// Two CTAs, whose warps have no batches or two of the layers, and none or two of the head: some
+/// have nothing at all, and some come to the end before the ring is full.
 template <class Copies>
 void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t first_predicted) {
   constexpr std::uint32_t kTaken = 6, kWords = kBatchBytes / 4, kTileWords = kTileBytes / 4;
@@ -131,7 +130,8 @@ void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t fi
 
 TEST_CASE("a ring hands out what the layers have and what the head has, in order, to the end") {
   for (const std::uint32_t n_steps : {1u, 2u, 4u}) {
-    for (const std::uint32_t n_batches : {2u, 3u, 4u}) check_ring<BulkCopies>(n_batches, n_steps, 0);
+    for (const std::uint32_t n_batches : {2u, 3u, 4u})
+      check_ring<BulkCopies>(n_batches, n_steps, 0);
     check_ring<BulkCopies>(4, n_steps, n_steps - 1);
     check_ring<LaneCopies<2>>(2, n_steps, 0);
     check_ring<LaneCopies<4>>(4, n_steps, n_steps - 1);
@@ -294,12 +294,12 @@ void check_stages(Random& random) {
 
 TEST_CASE("packed rows add up to the bits of a warp that has a row for itself") {
   Random random(41);
-  check_stages<ModelShape<896, 96, 14, 2, 64>>(random);    // a lane a block, 28 of them
-  check_stages<ModelShape<96, 1536, 3, 1, 32>>(random);    // rows that share a tile; 48 blocks
-  check_stages<ModelShape<1056, 288, 33, 11, 32>>(random); // 33 blocks
-  check_stages<ModelShape<64, 4864, 2, 1, 32>>(random);    // five tiles, the last of 24 blocks
-  check_stages<ModelShape<32, 11008, 1, 1, 32>>(random);   // eleven
-  check_stages<ModelShape<2048, 64, 16, 2, 128>>(random);  // two whole ones
+  check_stages<ModelShape<896, 96, 14, 2, 64>>(random);     // a lane a block, 28 of them
+  check_stages<ModelShape<96, 1536, 3, 1, 32>>(random);     // rows that share a tile; 48 blocks
+  check_stages<ModelShape<1056, 288, 33, 11, 32>>(random);  // 33 blocks
+  check_stages<ModelShape<64, 4864, 2, 1, 32>>(random);     // five tiles, the last of 24 blocks
+  check_stages<ModelShape<32, 11008, 1, 1, 32>>(random);    // eleven
+  check_stages<ModelShape<2048, 64, 16, 2, 128>>(random);   // two whole ones
 }
 
 // ------------------------------------------------------------------------------ the norm
@@ -309,27 +309,6 @@ __global__ void __launch_bounds__(kCtaThreads)
     norm(Quantized<N, kUnits>* y, const float* x, const float* w, float eps) {
   const auto& result = normed<N, kUnits>(four_of_thread<N>(x), four_of_thread<N>(w), eps);
   if (threadIdx.x == 0) *y = result;
-}
-
-/// The values that whole numbers stand for.
-template <std::uint32_t N>
-std::vector<float> values_of(const Int8<N>& y) {
-  std::vector<float> values;
-  for (std::uint32_t i = 0; i < N; ++i) {
-    const auto* unit = reinterpret_cast<const std::int8_t*>(&y.q[interleaved<2>(i / 32, i % 32 / 16, N / 32)]);
-    values.push_back(y.d[i / 32] * static_cast<float>(unit[i % 16]));
-  }
-  return values;
-}
-template <std::uint32_t N>
-std::vector<float> values_of(const Int16<N>& y) {
-  std::vector<float> values;
-  for (std::uint32_t i = 0; i < N; ++i) {
-    const auto* unit = reinterpret_cast<const std::int8_t*>(&y.q[interleaved<4>(i / 32, i % 32 / 8, N / 32)]);
-    const std::int8_t* word = unit + i % 8 / 4 * 8 + i % 4;
-    values.push_back(y.d[i / 32] * static_cast<float>(256 * word[0] + word[4]));
-  }
-  return values;
 }
 
 template <std::uint32_t N, std::uint32_t kUnits>
@@ -354,7 +333,7 @@ void check_norm(Random& random) {
     }
     const float step = largest / (kUnits == 2 ? 127.0f : 32512.0f);
     REQUIRE(std::fabs(found->d[run] - step) <= 1e-6f * step);
-    REQUIRE(std::lround(sum) == found->sums[run]);
+    REQUIRE(std::fabs(sum - found->sums[run]) < 0.5);
     for (std::uint32_t i = run * 32; i < run * 32 + 32; ++i) {
       REQUIRE(std::fabs(values[i] - expected[i]) <= 0.5001f * step + 1e-6f * largest);
     }
@@ -367,66 +346,6 @@ TEST_CASE("the norm is the oracle's, rounded to steps of its run") {
   check_norm<896, 2>(random);
   check_norm<1056, 4>(random);
   check_norm<2048, 4>(random);
-}
-
-// ------------------------------------------------------------------------------ attention
-
-template <class S, std::uint32_t kHeads>
-__global__ void __launch_bounds__(kCtaThreads)
-    attend(DeviceModel m, Workspace<S> work, std::uint32_t layer, std::uint32_t position) {
-  GridBarrier barrier(work.arrived);
-  barrier.arrive();
-  attention<S, kHeads>(barrier, m, work, layer, position);
-}
-
-template <class S>
-void check_attention(std::uint32_t position, Random& random) {
-  INFO(S::kHeads << " heads of " << S::kHeadDim << ", position " << position);
-  const std::uint32_t context = position + 3, layer = 1, chunks = chunks_of(context);
-  const std::vector<float> q = random.values(S::kQ), k = random.values(2 * context * S::kKv);
-  const std::vector<float> v = random.values(k.size());
-  auto device_q = to_device(q), device_k = to_device(k), device_v = to_device(v);
-  DeviceBuffer<float> outputs(S::kQ * chunks), max(S::kHeads * chunks), total(S::kHeads * chunks);
-  auto done = to_device(std::vector<std::uint32_t>(S::kHeads));
-  DeviceBuffer<Int8<S::kQ>> attended(1);
-  DeviceModel m = {};
-  m.context = context;
-  std::vector<float> expected(S::kQ);
-  ThreadPool pool(1);
-  oracle::attention({S::kHeads, S::kKvHeads, S::kHeadDim}, q.data(), &k[layer * context * S::kKv],
-                    &v[layer * context * S::kKv], position, 1, expected.data(), pool);
-  std::vector<float> first;
-  for (const std::uint32_t n_ctas : kGrids) {
-    for (const auto kernel : {attend<S, 1>, attend<S, S::kGroup>}) {
-      auto arrived = to_device(std::vector<unsigned>(1));
-      Workspace<S> work = {};
-      work.q = device_q.data();
-      work.k = device_k.data();
-      work.v = device_v.data();
-      work.partials = {outputs.data(), max.data(), total.data(), done.data(), chunks};
-      work.attended = attended.data();
-      work.arrived = arrived.data();
-      const Stream stream;
-      launch_cooperative(kernel, n_ctas, kCtaThreads, 0, stream, m, work, layer, position);
-      const auto found = std::make_unique<Int8<S::kQ>>(to_host(stream, attended)[0]);
-      const std::vector<float> values = values_of(*found);
-      if (first.empty()) first = values;
-      REQUIRE(values == first);
-      REQUIRE(to_host(stream, done) == std::vector<std::uint32_t>(S::kHeads));
-      for (std::uint32_t i = 0; i < S::kQ; ++i) {
-        REQUIRE(std::fabs(values[i] - expected[i]) <= 0.501f * found->d[i / 32] + 1e-5f);
-      }
-    }
-  }
-}
-
-TEST_CASE("attention is the oracle's, whoever takes which heads and positions") {
-  Random random(44);
-  for (const std::uint32_t position : {0u, 1u, 127u, 128u, 255u, 256u, 700u}) {
-    check_attention<ModelShape<64, 32, 6, 2, 32>>(position, random);
-    check_attention<ModelShape<64, 32, 4, 2, 64>>(position, random);
-    check_attention<ModelShape<64, 32, 3, 1, 128>>(position, random);
-  }
 }
 
 // ------------------------------------------------------------------------------ the choice

@@ -186,19 +186,19 @@ struct DeviceState {
       context,
       c.rms_eps};
   const std::uint32_t chunks = chunks_of(context);
-  const Workspace<S> work = {arena.take<float>(S::kModel),
-                             arena.take<float>(S::kQ),
-                             arena.take<float>(c.n_layers, context, S::kKv),
-                             arena.take<float>(c.n_layers, context, S::kKv),
-                             {arena.take<float>(S::kHeads, chunks, S::kHeadDim),
-                              arena.take<float>(S::kHeads, chunks),
-                              arena.take<float>(S::kHeads, chunks), take_zeros(S::kHeads), chunks},
-                             arena.take<Int8<S::kQ>>(),
-                             arena.take<Int8<S::kFf>>(),
-                             arena.take<float>(c.n_tokens),
-                             arena.take<Top2>(n_ctas),
-                             arena.take<unsigned>(),
-                             arena.take<unsigned>()};
+  const Workspace<S> work = {
+      arena.take<float>(S::kModel),
+      arena.take<float>(S::kQ),
+      arena.take<float>(c.n_layers, context, S::kKv),
+      arena.take<float>(c.n_layers, context, S::kKv),
+      {arena.take<float>(S::kHeads, chunks, S::kHeadDim), arena.take<float>(S::kHeads, chunks),
+       arena.take<float>(S::kHeads, chunks), take_zeros(S::kHeads), chunks},
+      arena.take<Int8<S::kQ>>(),
+      arena.take<Int8<S::kFf>>(),
+      arena.take<float>(c.n_tokens),
+      arena.take<Top2>(n_ctas),
+      arena.take<unsigned>(),
+      arena.take<unsigned>()};
   Token* given = arena.take<Token>(context);
 
   PackedWeights pack() const {

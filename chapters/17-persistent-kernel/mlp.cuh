@@ -28,7 +28,7 @@ __device__ inline void add_rows(Cta& cta, const Workspace<S>& work,
   std::uint32_t unit = units.first + threadIdx.x / 32;
   float x = 0;
   if (unit < units.last && lane < U::kRows) x = before(U::row(unit, lane));
-  cta.barrier.wait();
+  cta.barrier.wait();  // y: written by the phase before, read by all
   for (std::uint32_t i = threadIdx.x; i < sizeof(Y) / 16; i += kCtaThreads) {
     reinterpret_cast<uint4*>(&copy)[i] = reinterpret_cast<const uint4*>(&y)[i];
   }
@@ -52,8 +52,8 @@ __device__ inline void add_rows(Cta& cta, const Workspace<S>& work,
 /// silu(W_gate norm(x)) * (W_up norm(x)), quantized: a CTA makes whole runs of 32 values, of each a
 /// warp two.
 template <class S, class Cta>
-__device__ inline void gate_up(Cta& cta, const DeviceModel& m,
-                               const Workspace<S>& work, std::uint32_t layer) {
+__device__ inline void gate_up(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                               std::uint32_t layer) {
   using U = Units<S, Stage::kGateUp>;
   constexpr std::uint32_t kAtOnce = 4;  // runs
   MINFER_SHARED(float, rows, [kAtOnce][kCtaWarps * U::kRows]);
@@ -61,7 +61,7 @@ __device__ inline void gate_up(Cta& cta, const DeviceModel& m,
   const Range units = cta.units[Stage::kGateUp];
   const Range runs = {units.first / kCtaWarps, units.last / kCtaWarps};
   const float4 norm = four_of_thread<S::kModel>(m.ffn_norm + layer * S::kModel);
-  cta.barrier.wait();
+  cta.barrier.wait();  // x: written by the warps of O, read by all
   const float4 four = four_of_thread<S::kModel>(work.x);
   const Kept<S::kModel, Activations8> kept(normed<S::kModel, 2>(four, norm, m.eps));
 #pragma unroll 1

@@ -60,11 +60,11 @@ struct Table {
 /// @why A softmax over all positions is a sum of those over some, each weighted by how far its
 /// largest score is below the largest of all.
 struct Partials {
-  float* output;          ///< [n_heads, chunks, head_dim], not yet divided
-  float* max;             ///< [n_heads, chunks], the largest score
-  float* total;           ///< [n_heads, chunks], of the weights
-  std::uint32_t* done;    ///< [n_heads] chunks that have left theirs: 0 between layers
-  std::uint32_t chunks;   ///< of the whole context
+  float* output;         ///< [n_heads, chunks, head_dim], not yet divided
+  float* max;            ///< [n_heads, chunks], the largest score
+  float* total;          ///< [n_heads, chunks], of the weights
+  std::uint32_t* done;   ///< [n_heads] chunks that have left theirs: 0 between layers
+  std::uint32_t chunks;  ///< of the whole context
 };
 
 /// What does not change: weights and tables.
@@ -84,29 +84,30 @@ struct DeviceModel {
 /// What a step writes.
 template <class S>
 struct Workspace {
-  float* x;                   ///< [d_model], the residual stream
-  float* q;                   ///< [d_q]
-  float* k;                   ///< [n_layers, context, d_kv], rotated
-  float* v;                   ///< [n_layers, context, d_kv]
+  float* x;  ///< [d_model], the residual stream
+  float* q;  ///< [d_q]
+  float* k;  ///< [n_layers, context, d_kv], rotated
+  float* v;  ///< [n_layers, context, d_kv]
   Partials partials;
-  Int8<S::kQ>* attended;      ///< [1]
-  Int8<S::kFf>* hidden;       ///< [1]
-  float* logits;              ///< [n_tokens]
-  Top2* best;                 ///< [CTAs]
-  unsigned* arrived;          ///< [1], of the grid's barrier
-  unsigned* stops;            ///< [1], what the first CTA has seen of Request::stop
+  Int8<S::kQ>* attended;  ///< [1]
+  Int8<S::kFf>* hidden;   ///< [1]
+  float* logits;          ///< [n_tokens]
+  Top2* best;             ///< [CTAs]
+  unsigned* arrived;      ///< [1], of the grid's barrier
+  unsigned* stops;        ///< [1], what the first CTA has seen of Request::stop
 };
 
 /// A prediction in transit to the host, all at once; kNothing until it is there.
-inline constexpr std::uint64_t kNothing = ~std::uint64_t{0} - 1;  // the id -2, of which there is none
+inline constexpr std::uint64_t kNothing =
+    ~std::uint64_t{0} - 1;  // the id -2, of which there is none
 __device__ inline std::uint64_t packed(Token id, float margin) {
   return static_cast<std::uint64_t>(bits_from_float(margin)) << 32 | static_cast<std::uint32_t>(id);
 }
 
-/// What is to be done: steps of a token each. The first take the tokens that are given, those behind
-/// them what the one before has predicted.
+/// What is to be done: steps of a token each. The first take the tokens that are given, those
+/// behind them what the one before has predicted.
 struct Request {
-  const Token* given;             ///< [n_given]
+  const Token* given;  ///< [n_given]
   std::uint32_t n_given, n_steps;
   std::uint32_t first_predicted;  ///< the first step behind which there is a prediction
   std::uint32_t position;         ///< of the first step

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
     for (std::uint32_t layer = 0; layer < m.n_layers; ++layer) {
       qkv<S>(cta, m, work, layer, position, [&] {
         if (layer > 0) {
-          cta.barrier.wait();
+          cta.barrier.wait();  // x: written by the warps of down, read by all
           return four_of_thread<S::kModel>(work.x);
         }
         const std::uint32_t i = 4 * threadIdx.x;
@@ -47,16 +47,15 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
         return float4{embedded(i), embedded(i + 1), embedded(i + 2), embedded(i + 3)};
       });
       attention<S, kHeads>(cta.barrier, m, work, layer, position);
-      add_rows<S, Stage::kO>(cta, work, *work.attended, [&](std::uint32_t i) {
-        return layer > 0 ? work.x[i] : embedded(i);
-      });
+      add_rows<S, Stage::kO>(cta, work, *work.attended,
+                             [&](std::uint32_t i) { return layer > 0 ? work.x[i] : embedded(i); });
       gate_up<S>(cta, m, work, layer);
       add_rows<S, Stage::kDown>(cta, work, *work.hidden,
                                 [&](std::uint32_t i) { return work.x[i]; });
     }
     cta.ring.finish_batch();
     if (step < request.first_predicted) {
-      cta.barrier.wait();
+      cta.barrier.wait();  // as in head: x is written, though nobody reads it
       token = request.given[step + 1];
       continue;
     }

@@ -29,15 +29,20 @@ template <std::uint32_t K>
 struct Tiles {
   static constexpr std::uint32_t kBlocks = K / 32, kFull = kBlocks / 32, kTail = kBlocks % 32;
   static constexpr bool kShares = kTail > 0 && kTail <= 16;
-  static constexpr std::uint32_t kSets = kFull + (kTail > 0);  ///< blocks that a lane takes of a row
-  static constexpr std::uint32_t kRows = kShares ? 2 : 1;      ///< that are cut together
+  static constexpr std::uint32_t kSets =
+      kFull + (kTail > 0);                                 ///< blocks that a lane takes of a row
+  static constexpr std::uint32_t kRows = kShares ? 2 : 1;  ///< that are cut together
   static constexpr std::uint32_t kEach = kShares ? 2 * kFull + 1 : kSets;  ///< tiles of those
 
-  MINFER_HD static constexpr std::uint32_t of_rows(std::uint32_t rows) { return rows / kRows * kEach; }
+  MINFER_HD static constexpr std::uint32_t of_rows(std::uint32_t rows) {
+    return rows / kRows * kEach;
+  }
 
   /// Tile j of some rows: those before the shared one are the first row's, those behind it the
   /// second's.
-  MINFER_HD static constexpr bool is_shared(std::uint32_t j) { return kShares && j % kEach == kFull; }
+  MINFER_HD static constexpr bool is_shared(std::uint32_t j) {
+    return kShares && j % kEach == kFull;
+  }
   MINFER_HD static constexpr std::uint32_t row(std::uint32_t j) {
     return j / kEach * kRows + (kShares && j % kEach > kFull);
   }
@@ -112,8 +117,12 @@ struct Units<S, Stage::kGateUp> {
 template <class S>
 struct Units<S, Stage::kHead> {
   static constexpr std::uint32_t K = S::kModel, kRows = 4;
-  MINFER_HD static constexpr std::uint32_t count(std::uint32_t n_tokens) { return (n_tokens + 3) / 4; }
-  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) { return unit * 4 + i; }
+  MINFER_HD static constexpr std::uint32_t count(std::uint32_t n_tokens) {
+    return (n_tokens + 3) / 4;
+  }
+  MINFER_HD static constexpr std::uint32_t row(std::uint32_t unit, std::uint32_t i) {
+    return unit * 4 + i;
+  }
 };
 
 /// Of units first to last - 1, how many a warp takes, every kCtaWarps-th.

@@ -30,9 +30,8 @@ __device__ inline PairNotes pair_notes(const DeviceModel& m, std::uint32_t layer
 /// cache. A warp makes two values that RoPE pairs.
 /// @param x_of_thread  waits for the residual stream, and gives the thread's four values of it
 template <class S, class Cta, class XAt>
-__device__ inline void qkv(Cta& cta, const DeviceModel& m,
-                           const Workspace<S>& work, std::uint32_t layer, std::uint32_t position,
-                           XAt x_of_thread) {
+__device__ inline void qkv(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                           std::uint32_t layer, std::uint32_t position, XAt x_of_thread) {
   using U = Units<S, Stage::kQkv>;
   const std::uint32_t lane = threadIdx.x % 32;
   const Range units = cta.units[Stage::kQkv];

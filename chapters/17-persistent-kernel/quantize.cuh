@@ -142,8 +142,8 @@ __device__ inline const Quantized<N, kUnits>& normed(const float4& x, const floa
     squares[threadIdx.x] = sum;
   }
   __syncthreads();  // squares: written by those, read by all
-  const float sum = warp_sum((squares[lane] + squares[lane + 64]) +
-                             (squares[lane + 32] + squares[lane + 96]));
+  const float sum =
+      warp_sum((squares[lane] + squares[lane + 64]) + (squares[lane + 32] + squares[lane + 96]));
   const float scale = rsqrt_f32(sum / static_cast<float>(N) + eps);
   quantize(result, 4 * threadIdx.x,
            {x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w});

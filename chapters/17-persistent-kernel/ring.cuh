@@ -13,8 +13,8 @@
 
 namespace minfer {
 
-/// All matrices, packed: of each warp what it reads of all layers, and behind that what of the head,
-/// each in whole batches.
+/// All matrices, packed: of each warp what it reads of all layers, and behind that what of the
+/// head, each in whole batches.
 struct PackedWeights {
   const unsigned char* batches;  ///< [n_batches, kBatchBytes]
   const WarpBatches* warps;      ///< [CTAs, kCtaWarps]
@@ -119,7 +119,9 @@ class LaneCopies {
     cp_async_commit();  // an empty group as well: they are counted
   }
   /// Whichever it is: it and the one before it are the oldest.
-  __device__ void await(std::uint32_t, std::uint32_t) { cp_async_wait<kBatches - 2>(); }
+  __device__ void await(std::uint32_t, std::uint32_t) {
+    cp_async_wait<kBatches - 2>();
+  }
 };
 
 /// A warp's ring. @tparam Copies  how it is filled

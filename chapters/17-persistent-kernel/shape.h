@@ -40,7 +40,7 @@ auto with_shape_of(const ModelConfig& c, F f) {
                              text(c.n_heads) + " heads on " + text(c.n_kv_heads) + " of " +
                              text(c.head_dim) +
                              ": this kernel is compiled for the shapes of Qwen2.5 0.5B, 1.5B and "
-                             "3B (./minfer run --chapter 16 takes any)");
+                             "3B (earlier chapters take any: --chapter)");
   }
   return f(First());
 }
