@@ -334,10 +334,10 @@ inline void launch_gate_up(const Step& s, const QuantizedVector& y, const Matrix
 /// y += W x: a row a warp. As many of its blocks as a lane keeps are on their way before x is
 /// there.
 template <std::uint32_t kTokens, std::uint32_t kSteps>
-__global__ void __launch_bounds__(kFusedThreads) add_gemv(float* y,      ///< in, out [kTokens, M]
-                                                          MatrixQ4_0 W,  ///< [M, K]
-                                                          QuantizedVector x)  ///< [kTokens, K]
-{
+__global__ void __launch_bounds__(kFusedThreads, kTokens == 1 ? 1 : 2)
+    add_gemv(float* y,             ///< in, out [kTokens, M]
+             MatrixQ4_0 W,         ///< [M, K]
+             QuantizedVector x) {  ///< [kTokens, K]
   const std::uint32_t lane = threadIdx.x % 32, m = blockIdx.x * kFusedWarps + threadIdx.x / 32;
   let_next_kernel_begin();
   if (m >= W.rows) return;  // the whole warp
