@@ -19,7 +19,7 @@ namespace minfer {
 namespace {
 
 constexpr std::uint32_t kContexts[] = {8, 9, 31, 32, 33, 64, 97, 128};
-constexpr int kMostTokens = 8;  // that a step carries
+constexpr std::uint32_t kMostTokens = 8;  // that a step carries
 
 /// A conversation of two turns.
 struct Prompt {
@@ -49,10 +49,10 @@ std::vector<Token> repeated(Numbers& numbers, std::uint32_t length, std::uint32_
 Prompt make_prompt(std::uint32_t number, std::uint32_t context, std::uint32_t n_tokens) {
   Numbers numbers{std::mt19937(number)};
   Prompt prompt;
-  const std::uint32_t most = number % 8 == 5 ? context : (context + 3) / 4;
+  const std::uint32_t most = numbers(0, 7) == 0 ? context : (context + 3) / 4;
   for (auto& turn : prompt.turns) turn = repeated(numbers, numbers(1, most), n_tokens);
   for (auto& n : prompt.n_predict) n = numbers(0, context + 2);
-  prompt.stop = number % 4 == 0 ? static_cast<Token>(numbers(0, n_tokens - 1)) : -1;
+  prompt.stop = numbers(0, 3) == 0 ? static_cast<Token>(numbers(0, n_tokens - 1)) : -1;
   return prompt;
 }
 
@@ -73,10 +73,11 @@ std::vector<Token> answers(Engine& engine, const Prompt& prompt) {
 }
 
 /// The engine with at most `carried` tokens a step: 0 without drafts.
-std::unique_ptr<Engine> engine_of(const Model& model, std::uint32_t context, int carried) {
+std::unique_ptr<Engine> engine_of(const Model& model, std::uint32_t context,
+                                  std::uint32_t carried) {
   EngineOptions options;
   options.context = context;
-  if (carried > 0) options.values = {{"SPEC", 2}, {"TCHUNK", carried}};
+  if (carried > 0) options.values = {{"SPEC", 2}, {"TCHUNK", static_cast<int>(carried)}};
   return make_engine(model, options);
 }
 
@@ -87,13 +88,14 @@ int compare(const Model& model, const std::string& name, std::uint32_t n_prompts
   const std::uint32_t n_contexts = sizeof kContexts / sizeof *kContexts;
   for (std::uint32_t c = 0; c < n_contexts; ++c) {
     std::vector<std::unique_ptr<Engine>> engines;
-    for (int carried = 0; carried <= kMostTokens; ++carried) {
+    for (std::uint32_t carried = 0; carried <= kMostTokens; ++carried) {
       engines.push_back(engine_of(model, kContexts[c], carried));
     }
-    for (std::uint32_t number = c; number < n_prompts; number += n_contexts) {
+    for (std::uint32_t number = 0; number < n_prompts; ++number) {
+      if (number / kMostTokens % n_contexts != c) continue;
       const Prompt prompt = make_prompt(number, kContexts[c], model.config().n_tokens);
       const std::vector<Token> expected = answers(*engines[0], prompt);
-      const int carried = 1 + static_cast<int>(number / n_contexts) % kMostTokens;
+      const std::uint32_t carried = 1 + number % kMostTokens;
       Engine& drafting = *engines[carried];
       const std::uint64_t before = drafting.decode_steps();
       const bool same = answers(drafting, prompt) == expected;
@@ -101,7 +103,7 @@ int compare(const Model& model, const std::string& name, std::uint32_t n_prompts
       steps += drafting.decode_steps() - before;
       if (same) continue;
       wrong += 1;
-      std::printf("%s, context %u, prompt %u, %d tokens a step: not the tokens without drafts\n",
+      std::printf("%s, context %u, prompt %u, %u tokens a step: not the tokens without drafts\n",
                   name.c_str(), kContexts[c], number, carried);
     }
   }
