@@ -623,7 +623,7 @@ DRAWINGS = {
                             "Kernels behind each other, and begun early."),
     "attention-time": Drawing(
         attention_time, "A block of attention over time: teams ask for K, wait, multiply; then the maximum, the exponentials;"
-        "then parts ask for V, wait, multiply; barriers between",
+        " then parts ask for V, wait, multiply; barriers between",
         "Who works on what in a block of attention, and what it waits for."),
     "capture": Drawing(
         capture, "Above, a launch of the host for each kernel; below, one of a graph, whose argmax feeds the next",
