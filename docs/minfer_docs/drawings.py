@@ -449,11 +449,11 @@ def attention_time(theme: Theme) -> str:
         piece(x, y, 50, 2 * h, f"part {part}", "ask")
         piece(x + 52, y, 72, 2 * h, "wait for V", "wait")
         piece(x + 126, y, 50, 2 * h, "p * v", "work")
-    piece(x0 + 544, y0, 58, 2 * h, "32 parts", "work")
+    piece(x0 + 544, y0, 58, 5 * h, "32 parts", "work")
     c.line((x0, bottom + 22), (752, bottom + 22))
     c.text(2, bottom + 26, "time", 11, "start")
-    c.text(2, bottom + 42, "Light: loads are asked for. Dashed: three waits for memory. A thick line is a barrier, where all "
-           "512 threads meet.", 12, "start")
+    c.text(2, bottom + 44, "A phase asks for its loads, waits for them (dashed), computes. A thick line is a barrier for all "
+           "threads.", 12, "start")
     y = bottom + 78
     c.text(2, y, "What a team reads: the row of K of one position, 64 values", 13, "start", bold=True)
     width = 600 / 16
