@@ -38,6 +38,11 @@ struct KvLayerF32 {
   }
   static std::uint64_t bytes_a_position(const AttentionShape& shape) { return 8 * shape.d_kv(); }
 
+  /// Writes value i of a position.
+  __device__ void append(std::uint32_t position, std::uint32_t i, float k_i, float v_i) const {
+    k[std::size_t(position) * d_kv + i] = k_i;
+    v[std::size_t(position) * d_kv + i] = v_i;
+  }
   __device__ RowsF32 keys(std::uint32_t kv_head, std::uint32_t head_dim) const {
     return {by_four(k) + kv_head * head_dim / 4, d_kv / 4};
   }

@@ -48,11 +48,7 @@ __global__ void append_kv(KvLayerF32 cache,        ///< out
                           const StepInput* input,  ///< [1]
                           std::uint32_t d_kv) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, t = blockIdx.y;
-  const std::size_t at = std::size_t(input->position + t) * d_kv + i;
-  if (i < d_kv) {
-    cache.k[at] = k[t * d_kv + i];
-    cache.v[at] = v[t * d_kv + i];
-  }
+  if (i < d_kv) cache.append(input->position + t, i, k[t * d_kv + i], v[t * d_kv + i]);
 }
 
 inline void launch_append_kv(const Step& s, const KvLayerF32& cache, const float* k, const float* v,

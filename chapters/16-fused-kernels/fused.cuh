@@ -104,10 +104,16 @@ __device__ inline QuantizedVector normed_and_quantized(const float* x, const flo
                                                        std::uint32_t n, float eps) {
   static_assert(kThreads == 128, "what the tree below adds up");
   MINFER_SHARED(float, squares, [kTokens][kThreads]);
+  MINFER_SHARED(float, scales, [kTokens]);
   MINFER_SHARED(uint4, q, [kTokens * kSteps * kNormColumns / 16]);
   MINFER_SHARED(float, d, [kTokens * kSteps * kNormColumns / 32]);
   MINFER_SHARED(std::int32_t, sums, [kTokens * kSteps * kNormColumns / 32]);
-  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto scale_of = [&](std::uint32_t t) {
+    const float* s = squares[t];
+    const float sum = warp_sum((s[lane] + s[lane + 64]) + (s[lane + 32] + s[lane + 96]));
+    return rsqrt_f32(sum / static_cast<float>(n) + eps);
+  };
   for (std::uint32_t t = threadIdx.x / kThreads; t < kTokens; t += kFusedThreads / kThreads) {
     float values[8 * kSteps], sum = 0;
 #pragma unroll
@@ -118,12 +124,15 @@ __device__ inline QuantizedVector normed_and_quantized(const float* x, const flo
     for (const float value : values) sum = fmaf(value, value, sum);
     squares[t][threadIdx.x % kThreads] = sum;
   }
-  __syncthreads();  // squares: written by all, read by all
+  __syncthreads();    // squares: written by all, read by all
+  if (kTokens > 1) {  // for one token a barrier costs more than each warp's own sum
+    const float scale = warp < kTokens ? scale_of(warp) : 0;
+    if (lane == 0 && warp < kTokens) scales[warp] = scale;
+    __syncthreads();  // scales: written by each warp's first lane, read by all
+  }
 #pragma unroll 4
   for (std::uint32_t t = 0; t < kTokens; ++t) {
-    const float* s = squares[t];
-    const float sum = warp_sum((s[lane] + s[lane + 64]) + (s[lane + 32] + s[lane + 96]));
-    const float scale = rsqrt_f32(sum / static_cast<float>(n) + eps);
+    const float scale = kTokens > 1 ? scales[t] : scale_of(t);
 #pragma unroll
     for (std::uint32_t step = 0; step < kSteps; ++step) {
       const std::uint32_t i = step * kNormColumns + 4 * threadIdx.x, run = (t * n + i) / 32;
@@ -334,10 +343,10 @@ inline void launch_gate_up(const Step& s, const QuantizedVector& y, const Matrix
 /// y += W x: a row a warp. As many of its blocks as a lane keeps are on their way before x is
 /// there.
 template <std::uint32_t kTokens, std::uint32_t kSteps>
-__global__ void __launch_bounds__(kFusedThreads) add_gemv(float* y,      ///< in, out [kTokens, M]
-                                                          MatrixQ4_0 W,  ///< [M, K]
-                                                          QuantizedVector x)  ///< [kTokens, K]
-{
+__global__ void __launch_bounds__(kFusedThreads, kTokens == 1 ? 1 : 2)
+    add_gemv(float* y,             ///< in, out [kTokens, M]
+             MatrixQ4_0 W,         ///< [M, K]
+             QuantizedVector x) {  ///< [kTokens, K]
   const std::uint32_t lane = threadIdx.x % 32, m = blockIdx.x * kFusedWarps + threadIdx.x / 32;
   let_next_kernel_begin();
   if (m >= W.rows) return;  // the whole warp

@@ -20,7 +20,7 @@
 
 namespace minfer {
 
-/// What a kernel may use of dynamic shared memory without opting in.
+/// What a kernel may use of shared memory without opting in.
 inline constexpr std::size_t kDefaultSharedBytes = 48 << 10;
 
 /// The name of a kernel, as C++ writes it.
@@ -100,23 +100,27 @@ class TrafficSum final : public LaunchObserver {
   Traffic sum_;
 };
 
-/// Lets `kernel` use `shared_bytes` of dynamic shared memory, if that is more than it may by
-/// default.
+/// Lets `kernel` use `shared_bytes` of dynamic shared memory, if with its static shared memory that
+/// is more than it may by default.
 template <class... P>
 void allow_shared_bytes(void (*kernel)(P...), std::size_t shared_bytes) {
-  if (shared_bytes <= kDefaultSharedBytes) return;
+  if (shared_bytes == 0) return;
+  const void* address = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, address));
+  const std::size_t static_bytes = attributes.sharedSizeBytes;
+  if (static_bytes + shared_bytes <= kDefaultSharedBytes) return;
   int id = 0;
   CUDA_CHECK(cudaGetDevice(&id));
-  const int limit = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, id);
-  if (shared_bytes > static_cast<std::size_t>(limit)) {
+  const auto limit =
+      static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, id));
+  if (static_bytes + shared_bytes > limit) {
     throw CudaError(cudaErrorInvalidValue,
-                    "kernel " + kernel_name(reinterpret_cast<const void*>(kernel)) + ": " +
-                        std::to_string(shared_bytes) +
+                    "kernel " + kernel_name(address) + ": " + std::to_string(shared_bytes) +
                         " bytes of dynamic shared memory asked for; this GPU has " +
-                        std::to_string(limit) + " for a block");
+                        std::to_string(limit - static_bytes) + " for a block");
   }
-  CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+  CUDA_CHECK(cudaFuncSetAttribute(address, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared_bytes)));
 }
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from html import escape
 from pathlib import Path
 
 from . import fonts
+from .places import ROOT
 from .plots import THEMES, Theme
 
 SANS, MONO = "Inter, sans-serif", "JetBrains Mono, monospace"
@@ -427,6 +430,191 @@ def persistent(theme: Theme) -> str:
     return c.svg()
 
 
+# --- Attention -------------------------------------------------------------------------------------------
+
+
+def attention_time(theme: Theme) -> str:
+    """A block of attention at position 128, heads of 64: who works on what, when, and what it waits for."""
+    c = Canvas(760, 424, theme)
+    c.text(2, 18, "A block of attention, 512 threads: heads of 64, position 128", 14, "start", bold=True)
+    x0, y0, h = 148, 66, 24
+    rows = ("threads 0 to 7", "8 to 15", "16 to 23", "24 to 31", "...", "496 to 503", "504 to 511")
+    for i, name in enumerate(rows):
+        c.text(2, y0 + i * h + 16, name, 11, "start")
+    bottom = y0 + len(rows) * h
+    phases = ((x0, 66, "q"), (x0 + 66, 204, "scores: a team a position"), (x0 + 270, 84, "softmax"),
+              (x0 + 354, 184, "values: a part a position"), (x0 + 538, 66, "merge"))
+    for x, width, name in phases:
+        c.text(x + width / 2, y0 - 14, name, 11.5, bold=True)
+        if x > x0:
+            c.line((x, y0 - 6), (x, bottom + 8), arrow=False, colour=theme.text, width=2)
+    c.line((x0 + 312, y0 - 6), (x0 + 312, bottom + 8), arrow=False, colour=theme.text, width=2)
+
+    def piece(x: float, y: float, width: float, height: float, text: str, kind: str) -> None:
+        fill, colour = {"ask": (soft(theme), theme.text), "wait": ("none", theme.text),
+                        "work": (theme.accent, inverse(theme))}[kind]
+        c.box(x, y + 2, width, height - 4, fill, dashed=kind == "wait", radius=2)
+        c.text(x + width / 2, y + height / 2 + 4, text, 10, colour=colour)
+
+    for i in (0, 1):  # 16 threads bring q
+        piece(x0 + 2, y0 + i * h, 60, h, "wait for q", "wait")
+    for i, team in enumerate((0, 1, 2, 3, None, 62, 63)):
+        y = y0 + i * h
+        if team is None:
+            c.text(x0 + 166, y + 16, "...", 12)
+            c.text(x0 + 446, y + 16, "...", 12)
+            continue
+        x = x0 + 70
+        piece(x, y, 56, h, f"team {team}", "ask")
+        piece(x + 58, y, 78, h, "wait for K", "wait")
+        piece(x + 138, y, 56, h, "q . k", "work")
+        piece(x0 + 274, y, 34, h, "max", "work")
+        piece(x0 + 316, y, 34, h, "exp", "work")
+    for i, part in ((0, 0), (2, 1), (5, 31)):
+        x, y = x0 + 358, y0 + i * h
+        piece(x, y, 50, 2 * h, f"part {part}", "ask")
+        piece(x + 52, y, 72, 2 * h, "wait for V", "wait")
+        piece(x + 126, y, 50, 2 * h, "p * v", "work")
+    piece(x0 + 544, y0, 58, 5 * h, "32 parts", "work")
+    c.line((x0, bottom + 22), (752, bottom + 22))
+    c.text(2, bottom + 26, "time", 11, "start")
+    c.text(2, bottom + 44, "A phase asks for its loads, waits for them (dashed), computes. A thick line is a barrier for all "
+           "threads.", 12, "start")
+    y = bottom + 78
+    c.text(2, y, "What a team reads: the row of K of one position, 64 values", 13, "start", bold=True)
+    width = 600 / 16
+    for group in range(16):
+        c.box(x0 + group * width, y + 14, width, 26, soft(theme) if group < 8 else warm(theme), theme.faint, 1)
+        c.text(x0 + (group + 0.5) * width, y + 31, f"{group % 8}", 11, mono=True)
+    c.text(2, y + 31, "read by lane", 11, "start")
+    c.text(x0 + 4 * width, y + 56, "chunk 0 of each lane: 16 bytes, four values", 11)
+    c.text(x0 + 12 * width, y + 56, "chunk 1", 11)
+    for number, line in enumerate(
+            ("Team 0 has positions 0, 64, 128 and 192: four rows of two chunks, so each lane has eight loads under way.",
+             "Part 0 has 0, 32, ... 224: eight loads again. Up to position 255 one wait for K and one for V are all.")):
+        c.text(2, y + 82 + 19 * number, line, 12, "start")
+    return c.svg()
+
+
+# --- Launches --------------------------------------------------------------------------------------------
+
+
+def capture(theme: Theme) -> str:
+    """Kernels launched one by one, and as a graph that leaves the next step its input."""
+    c = Canvas(760, 330, theme)
+    names = ("embed", "rmsnorm", "gemv", "gemv", "gemv", "argmax")
+
+    def row(y: float, x: float, gap: float, size: float = 58) -> list[float]:
+        ends = []
+        for name in names:
+            c.box(x, y, size, 28, theme.accent)
+            c.text(x + size / 2, y + 18, name, 10.5, mono=True, colour=inverse(theme))
+            x += size
+            ends.append(x)
+            x += gap
+        return ends
+
+    c.text(2, 20, "Launched one by one: the host starts each of 508 kernels", 14, "start", bold=True)
+    c.text(2, 54, "host", 12, "start")
+    c.text(2, 100, "GPU", 12, "start")
+    for i, _ in enumerate(names):
+        x = 60 + i * 106
+        c.box(x, 38, 84, 26, soft(theme))
+        c.text(x + 42, 55, "launch", 10.5)
+        c.line((x + 84, 64), (x + 92, 82))
+    row(82, 150, 48, 58)
+    c.text(60, 132, "A small kernel is over before the host has started the next: the GPU stands still between.", 12, "start")
+    c.text(2, 174, "Captured: the same kernels, recorded once, and one launch a step", 14, "start", bold=True)
+    c.text(2, 208, "host", 12, "start")
+    c.text(2, 254, "GPU", 12, "start")
+    c.box(60, 192, 84, 26, soft(theme))
+    c.text(102, 209, "graph", 10.5)
+    c.line((144, 218), (152, 236))
+    ends = row(236, 154, 10, 60)
+    c.line((ends[-1] - 30, 266), (ends[-1] - 30, 292), (184, 292), (184, 266), colour=theme.accent)
+    c.text((184 + ends[-1]) / 2, 286, "ids[0], position: in the GPU's memory", 11.5)
+    c.box(ends[-1] + 30, 192, 84, 26, soft(theme))
+    c.text(ends[-1] + 72, 209, "graph", 10.5)
+    c.text(ends[-1] + 122, 209, "...", 12)
+    c.text(60, 318, "argmax leaves the next step's token and position where embed and attention look for them.", 12, "start")
+    return c.svg()
+
+
+# --- Whole numbers ---------------------------------------------------------------------------------------
+
+
+def dp4a(theme: Theme) -> str:
+    """One __dp4a with the first four weights of the corner of chapter 01 and their activations."""
+    c = Canvas(760, 236, theme)
+    c.text(2, 20, "One __dp4a: the first four weights of row 0 meet the first four activations", 14, "start", bold=True)
+    weights, activations, x0, w = (-4, -8, 2, 2), (127, -50, 26, 3), 210, 92
+    for y, name, values, fill in ((42, "four nibbles less 8, a byte each", weights, warm(theme)),
+                                  (84, "four activations, rounded", activations, soft(theme))):
+        c.text(2, y + 20, name, 11.5, "start")
+        for i, value in enumerate(values):
+            c.box(x0 + i * w, y, w - 4, 30, fill)
+            c.text(x0 + i * w + 44, y + 20, str(value), 13, mono=True)
+    c.text(2, 146, "products", 11.5, "start")
+    for i, (a, b) in enumerate(zip(weights, activations)):
+        c.text(x0 + i * w + 44, 146, f"{a * b}", 13, mono=True)
+        if i < 3:
+            c.text(x0 + i * w + 90, 146, "+", 13)
+        c.line((x0 + i * w + 44, 154), (x0 + 184, 182), arrow=i in (1, 2), width=1)
+    total = sum(a * b for a, b in zip(weights, activations))
+    c.box(x0 + 130, 184, 108, 30, theme.accent)
+    c.text(x0 + 184, 204, str(total), 13, mono=True, colour=inverse(theme))
+    c.text(x0 + 250, 204, "added to an int32, exactly", 11.5, "start")
+    c.text(2, 204, "one instruction", 11.5, "start", bold=True)
+    return c.svg()
+
+
+# --- The roofline ----------------------------------------------------------------------------------------
+
+
+def launch_size(theme: Theme) -> str:
+    """Chapter 00's two curves on an H200, as recorded: bytes a launch, and bytes under way on an SM."""
+    recorded = json.loads((ROOT / "chapters/00-roofline/results/h200.json").read_text(encoding="utf-8"))["roofline"]
+    limit = recorded["roofline"]["gb_per_s_median"]
+    c = Canvas(760, 330, theme)
+    c.text(2, 20, f"What an H200 reads, of {limit:,.0f} GB/s", 14, "start", bold=True)
+    top, bottom = 52, 262
+
+    def y_of(speed: float) -> float:
+        return bottom - speed / 5000 * (bottom - top)
+
+    def panel(x0: float, title: str, points: list[tuple[float, float]], low: float, high: float, ticks: dict[float, str],
+              joined: bool) -> Callable[[float], float]:
+        def x_of(value: float) -> float:
+            return x0 + 300 * math.log(value / low) / math.log(high / low)
+
+        for speed in range(0, 5001, 1000):
+            c.line((x0, y_of(speed)), (x0 + 300, y_of(speed)), arrow=False, colour=theme.faint, width=1)
+            c.text(x0 - 6, y_of(speed) + 4, f"{speed:,}", 10, "end")
+        c.line((x0, y_of(limit)), (x0 + 300, y_of(limit)), arrow=False, dashed=True)
+        for value, name in ticks.items():
+            c.text(x_of(value), bottom + 16, name, 10)
+        c.text(x0 + 150, bottom + 36, title, 11.5)
+        if joined:
+            c.line(*((x_of(x), y_of(speed)) for x, speed in points), arrow=False, colour=theme.accent, width=2)
+        for x, speed in points:
+            c.box(x_of(x) - 3.5, y_of(speed) - 3.5, 7, 7, theme.accent, theme.accent, 3.5)
+        return x_of
+
+    sizes = [(row["bytes_per_launch"] / 1e6, row["gb_per_s_median"]) for row in recorded["by_launch"]]
+    x_of = panel(50, "MB a launch", sizes, 1.4, 1000, {1.72: "1.7", 6.88: "6.9", 27.5: "28", 110: "110", 440: "440"}, True)
+    size, speed = next(point for point in sizes if round(point[0], 2) == 6.88)
+    c.line((x_of(size) + 46, y_of(speed) + 26), (x_of(size) + 7, y_of(speed) + 5))
+    c.text(x_of(size) + 50, y_of(speed) + 34, f"the one that misleads: {speed:,.0f}", 11, "start")
+    under_way = [(row["ctas_per_sm"] * row["threads_per_cta"] * row["loads_in_flight"] * 16 / 1024,
+                  row["gb_per_s_median"])
+                 for row in recorded["one_launch"]]
+    panel(448, "KB under way on each SM, one launch", under_way, 3.4, 150,
+          {4: "4", 8: "8", 16: "16", 32: "32", 64: "64", 128: "128"}, False)
+    c.text(2, 322, "Left: the longer the launch, the less its beginning matters. Right: a point is so many blocks and loads.",
+           11.5, "start")
+    return c.svg()
+
+
 @dataclass(frozen=True)
 class Drawing:
     make: Callable[[Theme], str]
@@ -459,6 +647,17 @@ DRAWINGS = {
                             "What `__shfl_xor_sync` does: values go from lane to lane."),
     "early-launch": Drawing(early_launch, "Three kernels in a row; below, each loads its weights while the one before computes",
                             "Kernels behind each other, and begun early."),
+    "attention-time": Drawing(
+        attention_time, "A block of attention over time: teams ask for K, wait, multiply; then the maximum, the exponentials;"
+        " then parts ask for V, wait, multiply; barriers between",
+        "Who works on what in a block of attention, and what it waits for."),
+    "capture": Drawing(
+        capture, "Above, a launch of the host for each kernel; below, one of a graph, whose argmax feeds the next",
+        "A step launched kernel by kernel, and as a graph."),
+    "dp4a": Drawing(dp4a, "Four weights times four activations: -508 + 400 + 52 + 6 = -50", "What one `__dp4a` does."),
+    "launch-size": Drawing(
+        launch_size, "GB/s rise from 471 at 1.7 MB a launch to 4,494 at 805, and from 1,374 at 4 KB under way on an SM to "
+        "4,588 at 128", "Chapter 00's two curves on an H200."),
     "persistent": Drawing(persistent, "A warp's ring of batches is filled on through barriers, while phases compute",
                           "A layer in the persistent kernel: five phases, five barriers, and copies that go on."),
     "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",

@@ -60,7 +60,7 @@ class Results(FromRecords):
     def run(self) -> list[nodes.Node]:
         self.note_records()
         chapter, name = self.options.get("chapter", ""), self.arguments[0]
-        made = {"results": chapter_table, "llama.cpp": llama_table}.get(name) or readme.RENDERERS[name]
+        made = {"results": chapter_table, "llama.cpp": llama_table}.get(name) or readme.renderer(name)
         box = nodes.container("", classes=["results-table"])
         box += self.parse(re.sub(r"\]\(chapters/([^/]+)/README\.md\)", r"](/chapters/\1.md)", made(sources(), chapter)))
         return [box]

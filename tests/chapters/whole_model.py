@@ -10,7 +10,7 @@
     whole_model.py schedules PROGRAM FOLDER        an emulated program, under several schedules: the smallest
                                                    model alone, or with --every-model all of them
     whole_model.py speculation PROGRAM FOLDER      the same tokens with drafts as without, whatever is drafted and
-                                                   wherever an answer ends, on --prompts N prompts
+                                                   wherever an answer ends, on --prompts N prompts, --jobs N at once
     whole_model.py refusals PROGRAM FOLDER         an emulated program, on a device with too little memory,
                                                    and with options that it has not
     whole_model.py real PROGRAM [--cases 0 1]      coder-0.5b, whose hashes an H200 gave: records/
@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -277,14 +278,14 @@ def schedules(program: Path, folder: Path, data: dict, every_model: bool) -> lis
     return problems
 
 
-def speculation(program: Path, folder: Path, n_prompts: int, also: list[str]) -> list[str]:
+def speculation(program: Path, folder: Path, n_prompts: int, also: list[str], jobs: int) -> list[str]:
     """Drafts change nothing but the number of steps: with every limit on their number, to the end of contexts and
     counts of all lengths, and in a conversation; nor do the options in `also`. Fails as well where no draft was ever
     right."""
-    problems = []
-    numbers = random.Random(1)
-    tokens = steps = 0
-    for i in range(n_prompts):
+    def attempt_at(i: int) -> tuple[list[str], int, int]:
+        """Of prompt i: what was wrong, and the tokens and steps behind the first with drafts always on."""
+        problems, tokens, steps = [], 0, 0
+        numbers = random.Random(i)
         name = SPECULATION_MODELS[i // 2 % 4 == 3]
         model = str(model_path(folder, name))
         context = numbers.randrange(8, 129)
@@ -308,6 +309,13 @@ def speculation(program: Path, folder: Path, n_prompts: int, also: list[str]) ->
             if found and environment.get("SPEC") == "2":
                 tokens += int(found[1]) - 1
                 steps += round((int(found[1]) - 1) / float(found[2])) if float(found[2]) else 0
+        return problems, tokens, steps
+
+    with ThreadPoolExecutor(jobs) as pool:
+        attempts = list(pool.map(attempt_at, range(n_prompts)))
+    problems = [line for of_prompt, _, _ in attempts for line in of_prompt]
+    tokens, steps = (sum(attempt[i] for attempt in attempts) for i in (1, 2))
+    print(f"{n_prompts} prompts, {tokens} tokens in {steps} steps with drafts always on")
     if tokens - steps < n_prompts:
         problems.append(f"{tokens} tokens in {steps} steps: drafts were hardly ever right, so little was tested")
     lines = "a b a b\nb a b a\n/clear\na a a\n"
@@ -397,6 +405,7 @@ def main() -> int:
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="these models (real: these prompts) instead of all")
     parser.add_argument("--prompts", type=int, default=8, metavar="N")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="prompts at once")
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=VALUE", help="options that change no token")
     parser.add_argument("--every-model", action="store_true")
     parser.add_argument("--update", action="store_true")
@@ -418,7 +427,7 @@ def main() -> int:
         elif options.command == "schedules":
             problems = schedules(program, folder, data, options.every_model)
         elif options.command == "speculation":
-            problems = speculation(program, folder, options.prompts, options.also)
+            problems = speculation(program, folder, options.prompts, options.also, options.jobs)
         else:
             problems = refusals(program, folder, data)
     except Skip as reason:

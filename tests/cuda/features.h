@@ -43,7 +43,7 @@ struct Place {
 std::vector<Place> places(dim3 grid, dim3 block);
 /// [rows, cols] -> [cols, rows] through tiles of static shared memory.
 std::vector<float> transpose(const std::vector<float>& in, unsigned rows, unsigned cols);
-/// Reversed by one CTA, through dynamic shared memory.
+/// Reversed by one CTA, through dynamic shared memory, with four bytes of static.
 std::vector<int> reverse(const std::vector<int>& in);
 /// table[i] + offset for each i, of a __constant__ table and a __device__ offset.
 std::vector<int> add_constants(const std::vector<int>& table, int offset);

@@ -36,10 +36,12 @@ __global__ void __launch_bounds__(kTile * 8)
 }
 
 __global__ void reverse_block(int* data, unsigned n) {
+  MINFER_SHARED(unsigned, last);
   int* copy = dynamic_shared<int>();
+  if (threadIdx.x == 0) last = n - 1;
   for (unsigned i = threadIdx.x; i < n; i += blockDim.x) copy[i] = data[i];
-  __syncthreads();  // copy: written by all threads, read by others
-  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) data[i] = copy[n - 1 - i];
+  __syncthreads();  // copy: written by all threads, read by others; last: by the first
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) data[i] = copy[last - i];
 }
 
 __constant__ int table[kTableSize];

@@ -54,8 +54,9 @@ TEST_CASE("static shared memory is one array a block") {
   CHECK(ok);
 }
 
-TEST_CASE("dynamic shared memory, also more than 48 KB") {
-  for (const std::size_t n : {std::size_t{1}, std::size_t{1000}, std::size_t{20000}}) {
+TEST_CASE("dynamic shared memory, also more than 48 KB, and more with the static alone") {
+  constexpr std::size_t kAll = (48 << 10) / sizeof(int);
+  for (const std::size_t n : {std::size_t{1}, std::size_t{1000}, kAll, std::size_t{20000}}) {
     std::vector<int> in(n);
     std::iota(in.begin(), in.end(), 7);
     auto expected = in;

@@ -114,6 +114,13 @@ __global__ void asserts(int n) {
   assert(n < 5 && "too many");
 }
 
+__global__ void declares_little(float* out) {
+  MINFER_SHARED(float, little);
+  if (threadIdx.x == 0) little = 1;
+  __syncthreads();
+  out[threadIdx.x] = little;
+}
+
 __global__ void declares_too_much(float* out) {
   MINFER_SHARED(float, small, [1024]);
   MINFER_SHARED(float, large, [11265]);
@@ -258,6 +265,8 @@ TEST_CASE("shared memory beyond the limit, misaligned copies, a stack that is us
   CHECK_THAT(fault_of([&] { launch(declares_too_much, 1, 8, 0, nullptr, floats.data()); }),
              ContainsSubstring("shared variable large (test_faults.cu:") &&
                  ContainsSubstring("static shared memory to 49156 bytes; at most 49152"));
+  CHECK_THAT(fault_of([&] { launch(declares_little, 1, 8, 163 << 10, nullptr, floats.data()); }),
+             ContainsSubstring("static and dynamic shared memory to 166916 bytes; at most 166912"));
   CHECK_THAT(fault_of([&] { launch(misaligns_copy, 1, 8, 0, nullptr, floats.data()); }),
              ContainsSubstring("thread (1,0,0): cp.async to a shared address"));
   ScopedSettings settings;

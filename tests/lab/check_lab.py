@@ -53,6 +53,16 @@ SHARED = {
 BARRIERS = {"read_shared_1": 1, "copy_float4": 0, "reverse_with_barrier": 3}
 OPERATIONS = {"read_after_meeting": {"__syncwarp": 2}, "exchange_by_shuffle": {"__shfl_xor_sync": 1}}
 
+#: What the README files of chapters say of a program's kernel, a matrix of 896 rows of 28 blocks: its global reads.
+TOLD = {
+    "lab-naive": ("gemv", {"02-naive": "{requests}  {sectors}   {needed}   {bytes} |",
+                           "03-warp-gemv": "| sectors, the lab | {sectors:,} |"}),
+    "lab-warp-gemv": ("gemv", {"03-warp-gemv": "| {sectors:,} | 10.7 x fewer |",
+                               "05-dp4a": "| sectors that they touch | {sectors_a_block:.1f} |"}),
+    "lab-dp4a": ("gemv_q4_0", {"05-dp4a": "| 6.4 | {sectors_a_block:.1f} |"}),
+    "lab-fused-attention": ("attention", {"06-fused-attention": "touches {sectors:,} sectors and needs {needed:,}"}),
+    "lab-int8-head": ("gemv_q8_0", {"07-int8-head": "{sectors:,} sectors, of which {needed:,} are needed"})}
+
 TILE = "tile[threadIdx.x] = static_cast<float>(threadIdx.x);"
 ONE = "tile[threadIdx.x] = 1;"
 PARTIAL = "partial[threadIdx.x] = value;"
@@ -155,6 +165,9 @@ class Check:
             documented = {"lab-naive": self.documented_totals, "lab-warp-gemv": self.documented_lines}
             if self.program.name in documented:
                 documented[self.program.name](lab.run(self.program, str(model), "count", "gemv", "1").launches[0])
+            if self.program.name in TOLD:
+                kernel, told = TOLD[self.program.name]
+                self.told(told, lab.run(self.program, str(model), "count", kernel, "1").launches[0])
         self.equal("what stopped it", report.fault, "")
         self.equal("launches", len(report.launches) > 12, True)  # five a layer at least, of two layers
         for launch in report.launches:
@@ -172,6 +185,13 @@ class Check:
         self.equal("lines of the page", len(lines) > 3, True)
         for line in lines:
             self.equal(f"the page's line {line!r}", line in shown.getvalue().splitlines(), True)
+
+    def told(self, phrases: dict[str, str], launch: lab.Launch) -> None:
+        total = dict(launch.total("global", "read"))
+        for chapter, phrase in phrases.items():
+            text = " ".join((ROOT / "chapters" / chapter / "README.md").read_text(encoding="utf-8").split())
+            said = " ".join(phrase.format(**total, sectors_a_block=total["sectors"] / (896 * 28)).split())
+            self.equal(f"what {chapter} says", said if said in text else "", said)
 
     def documented_totals(self, launch: lab.Launch) -> None:
         text = " ".join(PAGE.read_text(encoding="utf-8").split())

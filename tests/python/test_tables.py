@@ -216,6 +216,27 @@ def test_a_step_by_kernel_has_a_column_for_each_model():
     assert "--breakdown --record" in readme.breakdown(readme.Sources(ladder_records(), {}), "05-dp4a")
 
 
+def test_a_bar_is_a_step_with_a_letter_for_so_much_of_each_part():
+    found = ladder_records()
+    for run in found[1]["runs"]:
+        run["tests"] = [{**run["tests"][0], "breakdown": {"position": 1, "empty_us": [1.0], "kernels": [
+            {"kernel": name, "launches": launches, "bytes": 8, "us": [us + launches]} for name, launches, us in
+            (("gemv<Q4_0>", 2, 4000.0), ("attention_scores", 1, 1100.0), ("attention", 1, 900.0), ("gemv<Q8_0>", 1, 400.0),
+             ("add", 3, 1600.0))]}}]
+    faster = copy.deepcopy(found[1]) | {"chapter": "06-fused-attention"}
+    for run in faster["runs"]:
+        run["tests"][0]["samples_ns"] = [640_000_000]  # half of it, and so less than its kernels
+    sources = readme.Sources([*found, faster], {})
+    legend = "M the layers' matrices   H the head   A attention   s small kernels   . between kernels"
+    assert readme.renderer("bar 05-dp4a 06-fused-attention")(sources, "").splitlines() == [
+        "```text", "a step of the 0.5B, 200 us a letter",
+        f"chapter 05  {'M' * 20}HH{'A' * 10}{'s' * 8}{'.' * 10}  10,000 us",
+        f"chapter 06  {'M' * 20}HH{'A' * 10}{'s' * 8}{' ' * 10}  5,000 us", legend, "```"]
+    assert "a step of the 9B" in readme.renderer("bar 05-dp4a 9b")(sources, "")
+    assert readme.renderer("bar 02-naive 05-dp4a")(sources, "").startswith("Not yet measured")
+    assert readme.renderer("bars") is None
+
+
 def test_the_oracle_stands_beside_llama_cpp_of_the_same_cpu():
     cpu = {**record()["machine"], "bandwidth_of": "cpu", "name": "CPU"}
     run = {**record()["runs"][0], "description": "oracle (CPU, fp32, 2 threads)", "peak_resident_bytes": 5_000_000}

@@ -16,10 +16,11 @@ namespace {
 constexpr std::size_t kDynamicAlignment = 16;
 constexpr int kUninitialized = 0xff;
 
-std::string describe_excess(const SharedVariable& variable, std::size_t bytes) {
+std::string describe_excess(const SharedVariable& variable, const char* which, std::size_t bytes,
+                            std::size_t most) {
   return "shared variable " + std::string(variable.name) + " (" + to_string(variable.site) +
-         ") brings the block's static shared memory to " + std::to_string(bytes) +
-         " bytes; at most " + std::to_string(kStaticSharedBytes) + " are allowed";
+         ") brings the block's " + which + "shared memory to " + std::to_string(bytes) +
+         " bytes; at most " + std::to_string(most) + " are allowed";
 }
 
 }  // namespace
@@ -70,7 +71,10 @@ void SharedArena::end() {
 void* SharedArena::begin_variable(SharedVariable& variable, std::size_t id) {
   static_bytes_ += variable.bytes;
   if (static_bytes_ > kStaticSharedBytes) {
-    fail(describe_excess(variable, static_bytes_));
+    fail(describe_excess(variable, "static ", static_bytes_, kStaticSharedBytes));
+  }
+  if (const std::size_t both = static_bytes_ + dynamic_.bytes; both > kOptInSharedBytes) {
+    fail(describe_excess(variable, "static and dynamic ", both, kOptInSharedBytes));
   }
   if (id >= blocks_.size()) blocks_.resize(id + 1);
   Block& block = blocks_[id];

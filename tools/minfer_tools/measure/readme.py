@@ -15,7 +15,7 @@ from .. import listings
 from ..chapter_tree import Chapter, find_chapters
 from ..errors import Failure
 from . import records, tables
-from .breakdown import IDLE, STEP, Breakdown
+from .breakdown import IDLE, STEP, Breakdown, Kernel
 from .records import ROOT, Result
 
 REPORTED = ROOT / "tools" / "reported.json"
@@ -263,6 +263,47 @@ def breakdown(sources: Sources, chapter: str) -> str:
     return tables.markdown(header, rows)
 
 
+#: What a bar is made of: a letter, what it stands for, and which kernels that is.
+_PARTS: list[tuple[str, str, Callable[[Kernel], bool]]] = [
+    ("M", "the layers' matrices", lambda kernel: kernel.name.startswith("gemv") and kernel.launches > 1),
+    ("H", "the head", lambda kernel: kernel.name.startswith("gemv")),
+    ("A", "attention", lambda kernel: kernel.name.startswith("attention")),
+    ("s", "small kernels", lambda kernel: True)]
+_BETWEEN = (".", "between kernels")
+_BAR = 64  # characters of the longest, at most
+_SCALES = (1, 2, 5, 10, 20, 25, 50, 75, 100, 150, 200, 250, 300, 400, 500, 1000)
+
+
+def bars(words: str) -> Callable[[Sources, str], str]:
+    """The renderer of where a step's time goes, a bar a chapter: `bar 02-naive 03-warp-gemv`, of the 0.5B or a model named."""
+    chapters = [word for word in words.split() if re.match(r"\d\d-", word)]
+    model = next((word for word in words.split() if word not in chapters), "coder-0.5b")
+
+    def table(sources: Sources, _: str) -> str:
+        found = {chapter: Breakdown.of(result) for chapter in chapters for result in tables.all_results(sources.of(chapter))
+                 if result.test.name == LADDER_TEST and result.test.breakdown and not result.run["options"]
+                 and result.run["model"]["name"] == model}
+        if len(found) < len(chapters):
+            return f"{not_yet('./minfer bench --reproduce').capitalize()}\n"
+        longest = max(step.step_us for step in found.values())
+        scale = next(us for us in _SCALES if longest <= us * _BAR)
+        lines = [f"a step of the {by_size(model)[0]:g}B, {scale} us a letter"]
+        for chapter, step in found.items():
+            parts = dict.fromkeys([letter for letter, *_ in _PARTS], 0.0)
+            for kernel in step.kernels:
+                parts[next(letter for letter, _, is_it in _PARTS if is_it(kernel))] += kernel.us
+            parts[_BETWEEN[0]] = max(0.0, step.idle_us)
+            bar, us = "", 0.0
+            for letter, taken in parts.items():
+                us += taken
+                bar += letter * (round(us / scale) - len(bar))
+            lines.append(f"chapter {chapter[:2]}  {bar:<{round(longest / scale)}}  {round(step.step_us):,} us")
+        legend = "   ".join(f"{letter} {what}" for letter, what, *_ in [*_PARTS, _BETWEEN])
+        return "\n".join(["```text", *lines, legend, "```", ""])
+
+    return table
+
+
 def _in_order(lists: list[list[str]]) -> list[str]:
     """All kernels, in the order of a step. One that only some models have follows what it follows there."""
     names: list[str] = []
@@ -362,14 +403,23 @@ RENDERERS: dict[str, Callable[[Sources, str], str]] = {
     "turn": turn}
 
 
+#: Likewise, of tables whose name goes on: with chapters.
+WITH_WORDS: dict[str, Callable[[str], Callable[[Sources, str], str]]] = {
+    "step": lambda words: lambda sources, _: step(sources, words), "bar": bars}
+
+
+def renderer(name: str) -> Callable[[Sources, str], str] | None:
+    first, _, words = name.partition(" ")
+    return WITH_WORDS[first](words) if first in WITH_WORDS else RENDERERS.get(name)
+
+
 def render(text: str, chapter: str, sources: Sources, where: str) -> str:
     """A README with its tables as the sources have them; what stands outside the markers stays."""
     def table(match: re.Match) -> str:
-        if match[2].startswith("step "):
-            return match[1] + step(sources, match[2].removeprefix("step ")) + match[4]
-        if match[2] not in RENDERERS:
-            raise Failure(f"{where}: found the table {match[2]!r}, expected one of {', '.join(RENDERERS)}")
-        return match[1] + RENDERERS[match[2]](sources, chapter) + match[4]
+        made = renderer(match[2])
+        if made is None:
+            raise Failure(f"{where}: found the table {match[2]!r}, expected one of {', '.join([*RENDERERS, *WITH_WORDS])}")
+        return match[1] + made(sources, chapter) + match[4]
 
     return TABLE.sub(table, text)
 
