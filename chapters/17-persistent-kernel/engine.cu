@@ -59,7 +59,8 @@ class GpuEngine final : public Engine {
         context_(options.context),
         n_ctas_(options.value("CTAS", Device::current().sm_count)),
         form_(form_for<S>(Device::current(), n_ctas_)),
-        weight_bytes_(model.bytes_per_token()),
+        weight_bytes_(model.bytes_per_token() - model.lm_head().bytes() +
+                      model.lm_head().rows * row_bytes(TensorType::kQ4_0, S::kModel)),
         device_("the model with a context of " + std::to_string(context_) + " tokens", model,
                 context_, n_ctas_, RopeTable(config_.head_dim, config_.rope_base, context_)) {}
 
@@ -195,7 +196,8 @@ class GpuEngine final : public Engine {
   const std::uint32_t context_;
   const std::uint32_t n_ctas_;
   const Form<S> form_;
-  const std::uint64_t weight_bytes_;
+  const std::uint64_t
+      weight_bytes_;  ///< that a step needs: what tiles are filled up with not counted
   std::uint32_t position_ = 0;
   Prediction prediction_;  ///< of what follows
   MappedBuffer<std::uint64_t> mailbox_{kMostSteps};

@@ -192,9 +192,9 @@ struct DeviceState {
       arena.take<float>(c.n_layers, context, S::kKv),
       arena.take<float>(c.n_layers, context, S::kKv),
       {arena.take<float>(S::kHeads, chunks, S::kHeadDim), arena.take<float>(S::kHeads, chunks),
-       arena.take<float>(S::kHeads, chunks), take_zeros(S::kHeads), chunks},
-      arena.take<Int8<S::kQ>>(),
-      arena.take<Int8<S::kFf>>(),
+       arena.take<float>(S::kHeads, chunks), take_zeros<std::uint32_t>(S::kHeads), chunks},
+      take_zeros<Int8<S::kQ>>(),
+      take_zeros<Int8<S::kFf>>(),
       arena.take<float>(c.n_tokens),
       arena.take<Top2>(n_ctas),
       arena.take<unsigned>(),
@@ -238,9 +238,11 @@ struct DeviceState {
     }
     return arena.upload(all);
   }
-  std::uint32_t* take_zeros(std::uint32_t n) const {
-    auto* zeros = arena.take<std::uint32_t>(n);
-    if (arena.is_placed()) arena.copy(zeros, std::vector<std::uint32_t>(n));
+  /// n of them, all bytes 0: of vectors, the padding is copied as well.
+  template <class T>
+  T* take_zeros(std::uint32_t n = 1) const {
+    T* zeros = arena.take<T>(n);
+    if (arena.is_placed()) CUDA_CHECK(cudaMemset(zeros, 0, n * sizeof(T)));
     return zeros;
   }
 };
