@@ -3,7 +3,7 @@
 """Shows what one chapter changes in another, as git shows a diff: its engine and its kernels.
 
 A and B are chapters as 05, 05-dp4a, dp4a or a folder; without B, A is compared with the chapter before it.
-Tests, benchmarks, README.md, results/ and dead-ends/ are left out unless named or asked for by --all. Other
+Tests, benchmarks, README.md, results/ and the patches are left out unless named or asked for by --all. Other
 options are git diff's. The exit status is diff's: 0 no difference, 1 a difference, 2 trouble.
 
 examples:
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(prog="minfer diff", usage="%(prog)s [--all] [option of git diff ...] A [B] [FILE ...]", description=summary,
                     epilog=details, allow_abbrev=False)
     parser.failed = TROUBLE  # 1 says that there is a difference
-    parser.add_argument("--all", action="store_true", help="with tests, benchmarks, README.md, results/ and dead-ends/")
+    parser.add_argument("--all", action="store_true", help="with tests, benchmarks, README.md, results/ and patches")
     parser.add_argument("--root", type=Path, default=REPOSITORY, help=argparse.SUPPRESS)
     options, words = parser.parse_known_args(arguments)
     return compare(options, words)

@@ -14,7 +14,7 @@ The fix is what is not yet committed in the one chapter that has changed, or wha
 REV. A conflict ends the run after the chapter it is in; its files keep conflict markers, which are
 edited by hand before --continue. --abort puts back every file as it was before the run.
 
-Left alone: results/, dead-ends/, the generated tables and code in README.md, and what else README.md says in
+Left alone: results/, patches, the generated tables and code in README.md, and what else README.md says in
 words of its own (only the parts that both chapters share are merged). Chapter 00 is no engine and
 takes no part.
 

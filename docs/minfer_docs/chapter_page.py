@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minfer_tools import listings
-from minfer_tools.chapter_tree import Chapter
+from minfer_tools.chapter_tree import PATCHES, Chapter
 
 from . import listing, places, symbols
 from .places import ROOT, Project
@@ -18,6 +18,8 @@ from .places import ROOT, Project
 PICTURE = re.compile(r"<picture>\n[^<]*<source[^>]*>\n<img [^>]*docs/figures/([\w-]+)\.svg\">\n</picture>")
 COMMENT = re.compile(r"<!--.*?-->\n?", re.S)
 TABLE = re.compile(r"<!-- table: ([^>\n]*?) -->\n(.*?)<!-- /table -->\n", re.S)
+# A patch that a solution shows, by a link on a line of its own.
+PATCH = re.compile(r"^\[`[^`]+`\]\(\.\./\.\./(chapters/[^)\s]+\.patch)\)$", re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```+|~~~+)")
 DIRECTIVES = {"class": "doxygenclass", "struct": "doxygenstruct", "union": "doxygenunion", "function": "doxygenfunction",
@@ -179,12 +181,14 @@ class Page:
         path = places.DOCS / "solutions" / f"{self.chapter.name}.md"
         if not path.exists():
             return []
-        return [":::{dropdown} Solutions\nReasoned, not measured, but where a machine is named. What only a machine can answer "
-                f"is left to yours.\n\n{path.read_text(encoding='utf-8').strip()}\n:::"]
+        text = PATCH.sub(r"\g<0>\n\n```{listing} \1\n```", path.read_text(encoding="utf-8").strip())
+        return ["::::{dropdown} Solutions\nReasoned, not measured, but where a machine is named or a command is shown with "
+                "what it prints. What only a machine can answer is left to yours.\n\n"
+                f"{linked(text, path.parent)}\n::::"]
 
     def _api(self) -> str:
-        listed = [*self.chapter.files(), *sorted(p.relative_to(self.chapter.path)
-                                                for p in (self.chapter.path / "dead-ends").glob("*.patch"))]
+        listed = [*self.chapter.files(), *(p.relative_to(self.chapter.path) for folder in PATCHES
+                                           for p in sorted((self.chapter.path / folder).glob("*.patch")))]
         links = ", ".join(f"[`{path}`](/source/chapters/{self.chapter.name}/{path}.md)" for path in listed
                           if has_source_page(self.chapter.path / path))
         diff = "" if self.before is None else f" [All that changed]({self.diff_page}) from the chapter before."
@@ -221,6 +225,8 @@ def site_target(path: Path) -> str:
     chapter = next((c for c in places.chapters() if path in (c.path, c.path / "README.md")), None)
     if chapter:
         return f"/chapters/{chapter.name}.md"
+    if path.parent == places.DOCS / "solutions":  # folded on the chapter's page
+        return f"/chapters/{path.name}"
     if path.is_relative_to(places.PAGES):
         return f"/{path.relative_to(places.PAGES)}"
     if has_source_page(path):

@@ -91,11 +91,21 @@ def test_names_are_those_of_the_breakdown(kernel, name):
 
 
 def test_files_are_those_of_the_checkout():
-    assert lab.in_checkout(str(ROOT / KERNEL)) == KERNEL
-    assert lab.in_checkout(f"../../{KERNEL}") == KERNEL  # as a compiler's cache has it
-    assert lab.in_checkout(str(ROOT / "build" / ".." / KERNEL)) == KERNEL
-    assert lab.in_checkout("/usr/include/c++/12/tuple") == ""
-    assert lab.in_checkout("??") == ""
+    assert lab.found_place(str(ROOT / KERNEL)) == (KERNEL, ROOT)
+    assert lab.found_place(f"../../{KERNEL}") == (KERNEL, ROOT)  # as a compiler's cache has it
+    assert lab.found_place(str(ROOT / "build" / ".." / KERNEL)) == (KERNEL, ROOT)
+    assert lab.found_place("/usr/include/c++/12/tuple")[0] == ""
+    assert lab.found_place("??")[0] == ""
+
+
+def test_files_of_a_copy_are_those_of_the_copy(tmp_path):
+    (tmp_path / KERNEL).parent.mkdir(parents=True)
+    (tmp_path / KERNEL).write_text("one\ntwo\n")
+    roots = (tmp_path, ROOT)
+    assert lab.found_place(str(tmp_path / KERNEL), roots) == (KERNEL, tmp_path)
+    assert lab.found_place(f"../mine/{KERNEL}", roots) == (KERNEL, tmp_path)
+    assert lab.found_place(str(ROOT / QUANT), roots) == (QUANT, ROOT)
+    assert Place("gemv", KERNEL, 2, tmp_path).source() == "two"
 
 
 def test_a_function_is_shown_from_its_head_to_its_brace():

@@ -106,6 +106,32 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
 
+def test_a_patch_is_applied_to_the_copy_once(tmp_path):
+    chapter = chapters.find("06", chapters.discover())
+    copied = tryout.in_copy(chapter, tmp_path / "mine")
+    file = copied.path / "attention.cuh"
+    before = file.read_text()
+    tryout.apply(tryout.patch_of(chapter, "faults/sometimes"), copied.path)
+    patched = file.read_text()
+    tryout.apply(tryout.patch_of(chapter, "faults/sometimes"), copied.path)
+    assert file.read_text() == patched and len(patched.splitlines()) == len(before.splitlines()) - 1
+    assert (chapter.path / "attention.cuh").read_text() == before
+    with pytest.raises(Failure, match="values-first.patch does not fit .*, which was changed otherwise; another folder"):
+        tryout.apply(tryout.patch_of(chapter, "solutions/values-first"), copied.path)
+    assert file.read_text() == patched
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["06", "--patch", "faults/sometimes"], "--patch: is applied to a copy; expected --in DIR as well"),
+    (["06", "--in", "mine", "--patch", "faults/none"], "--patch: found 'faults/none', expected one of 06-fused-attention's: "),
+    (["06", "--in", "mine", "--patch", "../05-dp4a/faults/old"], "--patch: found '../05-dp4a/faults/old', expected one of "),
+    (["first", "--patch", "faults/old"], "--in, --patch: found one with 'first', expected it with a chapter"),
+])
+def test_a_patch_that_is_not_the_chapters_is_wrong_usage(words, complaint, tmp_path):
+    done = attempt(*[tmp_path / word if word == "mine" else word for word in words])
+    assert done.returncode == 2 and done.stdout == "" and complaint in done.stderr and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("chapter, complaint", [("01", "minfer: try: 01-reference has no kernels"),
                                                 ("77", "minfer: no chapter '77'")])
 def test_a_chapter_without_kernels_is_wrong_usage(chapter, complaint):

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
-from cli import ROOT, build, chapters, gpu, places, system
+from cli import ROOT, build, chapters, places, system, tryout
 from cli.chapters import Chapter
 from cli.console import DONE, FAILED, USAGE
 from minfer_tools import lab as measured
@@ -24,6 +26,7 @@ EXAMPLES = """\
   ./minfer lab --compare 03 05 gemv gemv_q4_0
   ./minfer lab --races 06                 races and accesses out of bounds, in all kernels
   ./minfer lab --races 06 attention
+  ./minfer lab 06 attention --in ../mine  of the copy that `minfer try 06 --in ../mine` has made
 """
 
 
@@ -36,26 +39,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="find races in shared and global memory, and accesses out of an array's bounds")
     parser.add_argument("--launch", type=positive, metavar="N",
                         help="the kernel's N-th launch in the step (default: the first)")
+    parser.add_argument("--in", dest="folder", metavar="DIR",
+                        help="the chapter as it is in DIR, a copy; made where there is none")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
+@dataclasses.dataclass
 class Program:
-    """A chapter's program of the lab, built, with the model that it runs on."""
+    """A chapter's program of the lab, the model that it runs on, and where the files are that it was built from."""
 
-    def __init__(self, name: str, install: bool):
-        self.chapter = the_chapter(name)
-        system.ensure(system.BUILD_NEEDS + system.EMULATOR_NEEDS, build.log_dir(), install, system.CHAT_NEEDS)
-        place = build.Build(build.folder(), build.default_options(gpu.find()))
-        place.configure()
-        why = dict(place.left_out()).get("the lab")
-        if why:
-            raise Failure(f"the lab can't be built: {why}")
-        target = f"lab-{self.chapter.slug}"
-        place.build(target)
-        self.binary = place.binary(target)
-        self.model = build.folder() / "lab.gguf"
-        with places.turn(self.model.with_suffix(".lock"), f"making {self.model}"):
-            measured.write_model(self.model)
+    chapter: Chapter
+    binary: Path
+    model: Path
+    roots: tuple[Path, ...] = (ROOT,)
 
     def step(self) -> list[Launch]:
         """The launches of a step."""
@@ -76,14 +72,32 @@ class Program:
         return self._run("check", *([kernel] if kernel else []))
 
     def _run(self, *words: str) -> Report:
-        return measured.run(self.binary, str(self.model), *words)
+        return measured.run(self.binary, str(self.model), *words, roots=self.roots)
 
 
-def the_chapter(name: str) -> Chapter:
+def built(chapter: Chapter, install: bool) -> Program:
+    """The program of a chapter, as it lies in the checkout or in a copy."""
+    root = chapter.path.parents[1]
+    system.ensure(system.BUILD_NEEDS + system.EMULATOR_NEEDS, build.log_dir(), install, system.CHAT_NEEDS)
+    place = tryout.place_of(root)
+    place.configure()
+    why = dict(place.left_out()).get("the lab")
+    if why:
+        raise Failure(f"the lab can't be built: {why}")
+    target = f"lab-{chapter.slug}"
+    place.build(target)
+    model = build.folder() / "lab.gguf"
+    with places.turn(model.with_suffix(".lock"), f"making {model}"):
+        measured.write_model(model)
+    return Program(chapter, place.binary(target), model, (root,))
+
+
+def the_chapter(name: str, folder: str | None = None) -> Chapter:
+    """The chapter as it lies in the checkout, or in a copy, which is made where there is none."""
     chapter = chapters.find(name, chapters.discover())
     if not (chapter.is_engine and chapter.on_gpu):
         raise Failure(f"{chapter.name} has no kernels of an engine to look at", USAGE)
-    return chapter
+    return tryout.in_copy(chapter, Path(folder)) if folder else chapter
 
 
 def kernels_of(chapter: Chapter) -> list[str]:
@@ -133,11 +147,17 @@ def lab(arguments: argparse.Namespace) -> int:
         raise Failure("lab --launch: says which launch of a kernel is counted; give the kernel, without --races", USAGE)
     arguments.launch = arguments.launch or 1
     kernels = [*kernels, *kernels, None][:n_chapters]
-    for name, kernel in zip(names, kernels):
-        check_name(the_chapter(name), kernel)
+    looked_at = [the_chapter(name, arguments.folder) for name in names]
+    for chapter, kernel in zip(looked_at, kernels):
+        check_name(chapter, kernel)
+    return say([built(chapter, arguments.install) for chapter in looked_at], kernels, arguments)
+
+
+def say(programs: list[Program], kernels: list[str | None], arguments: argparse.Namespace) -> int:
+    """Prints what was asked for."""
     if arguments.compare:
-        return compare(names, kernels, arguments)
-    program = Program(names[0], arguments.install)
+        return compare(programs, kernels, arguments)
+    program = programs[0]
     if arguments.races:
         return races(program, kernels[0], arguments.json)
     if not kernels[0]:
@@ -200,8 +220,7 @@ def found_in(report: Report) -> list[str]:
     return [*found.values(), *([report.fault + lines_of(report)] if report.fault else [])]
 
 
-def compare(names: list[str], kernels: list[str], arguments: argparse.Namespace) -> int:
-    programs = [Program(name, arguments.install) for name in names]
+def compare(programs: list[Program], kernels: list[str], arguments: argparse.Namespace) -> int:
     counted = [program.count(kernel, arguments.launch) for program, kernel in zip(programs, kernels)]
     pairs = [(program.chapter, launch) for program, launch in zip(programs, counted)]
     if arguments.json:
@@ -226,7 +245,7 @@ def print_lines(launch: Launch) -> None:
     """The kernel's source, and that of what it calls, with each line's figures before it."""
     found = measured.by_line(launch.accesses)
     for function in measured.functions_of(launch):
-        text = (ROOT / function.file).read_text(encoding="utf-8").splitlines()
+        text = (function.root / function.file).read_text(encoding="utf-8").splitlines()
         print(f"\n{function.file}\n{'global memory':>24} {'':13}| {'shared memory':18} | {'':6} |")
         print(f"{'requests':>9} {'sectors':>8} {'needed':>8} {'bytes':>9} | {'requests':>8} {'conflicts':>9} | {'met':>6} |")
         for number in range(function.first, function.last + 1):
@@ -254,7 +273,8 @@ def print_totals(launches: list[Launch], names: list[str] | None = None) -> None
 
 def as_data(chapter: Chapter, launch: Launch, number: int) -> dict:
     """For tests and for tables of the book."""
-    lines = [{"file": file, "line": line, "source": measured.Place("", file, line).source(),
+    places = {(place.file, place.line): place for access in launch.accesses for place in access.places}
+    lines = [{"file": file, "line": line, "source": places[file, line].source(),
               "global": figures("global", accesses), "shared": figures("shared", accesses)}
              for (file, line), accesses in sorted(measured.by_line(launch.accesses).items()) if file]
     return {"chapter": chapter.name, "kernel": launch.name, "launch": number, "blocks": launch.grid,

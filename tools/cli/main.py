@@ -174,6 +174,8 @@ def make_parser() -> Parser:
     trial.add_argument("chapter", metavar="NN|first", help="the chapter; first: the primer's program")
     trial.add_argument("--in", dest="folder", metavar="DIR",
                        help="a copy of the chapter in DIR, with what it builds with; made where there is none")
+    trial.add_argument("--patch", metavar="NAME",
+                       help="applied to the copy first: solutions/NAME, faults/NAME or dead-ends/NAME of the chapter")
 
     test = add_command(commands, "test", "test:test",
                        "build everything and run every test that this machine can run", """\

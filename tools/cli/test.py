@@ -128,6 +128,8 @@ def build_all(session: Session) -> None:
     for what in session.main.left_out():
         session.skip(*what)
     session.main.build()
+    if session.arguments.label == "exhaustive":
+        session.main.build("exhaustive_programs")
 
 
 def run_label(session: Session, label: str) -> None:
@@ -237,7 +239,7 @@ def sanitizers(session: Session, *selection: str) -> None:
     place.configure(again=True)
     place.build()
     if selection:
-        place.build("other_whole_models")
+        place.build("exhaustive_programs")
     ctest(session, place, "sanitizers",
           [*(selection or ("-L", "^(cpu|emulated)$", "-LE", "^(slow|exhaustive)$"))], build.usable_cpus())
 

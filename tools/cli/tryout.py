@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from xml.etree import ElementTree
 from cli import ROOT, build, chapters, gpu, system, venv
 from cli.chapters import Chapter
 from cli.console import DONE, FAILED, USAGE, become, run_to_end, say, started
+from minfer_tools.chapter_tree import OWN_FOLDERS, PATCHES
 from minfer_tools.command_line import ending
 from minfer_tools.errors import Failure
 
@@ -23,6 +25,8 @@ EXAMPLES = """\
   ./minfer try first            the primer's program, docs/first.cu
   ./minfer try 05               the chapter as it lies in chapters/
   ./minfer try 05 --in ../mine  ../mine/chapters/05-dp4a, which is copied first where it is not there
+  ./minfer try 05 --in ../mine --patch faults/NAME
+                                the same, once chapters/05-dp4a/faults/NAME.patch is applied to the copy
 
 exit status: 0 right, be it with the recorded bits or with those of another order of sums; 1 something is wrong
 """
@@ -42,15 +46,21 @@ def try_it(arguments: argparse.Namespace) -> int:
     chapter = chapters.find(arguments.chapter, chapters.discover())
     if not (chapter.path / "kernels_test.cu").exists():
         raise Failure(f"try: {chapter.name} has no kernels that could be emulated", USAGE)
-    root = copy_of(chapter, Path(arguments.folder)) if arguments.folder else ROOT
+    patch = patch_of(chapter, arguments.patch) if arguments.patch else None
+    if patch and not arguments.folder:
+        raise Failure("--patch: is applied to a copy; expected --in DIR as well", USAGE)
+    if arguments.folder:
+        chapter = in_copy(chapter, Path(arguments.folder))
+    if patch:
+        apply(patch, chapter.path)
+    root = chapter.path.parents[1]
     log = build.log_dir()
     installed = system.ensure((*system.BUILD_NEEDS, *system.KERNEL_TEST_NEEDS), log, arguments.install)
     python = venv.ensure(venv.TOOLS, log, arguments.install)
     models = build.folder() / "tests" / "chapters" / "models"
     run_to_end("whole_model.py", [python, WHOLE_MODEL, "make", models])
 
-    place = (build.Build(build.folder(), build.default_options(gpu.find())) if root == ROOT else
-             build.Build(root / "build", {"CMAKE_BUILD_TYPE": "Release", "MINFER_CUDA": "OFF"}, source=root))
+    place = place_of(root)
     place.configure(again=installed)
     program = f"{chapter.slug}-emulated"
     test = f"tests/chapters/test-kernels-{program}"
@@ -59,16 +69,14 @@ def try_it(arguments: argparse.Namespace) -> int:
     except Failure as failure:
         print(complaint(str(failure), root))
         return FAILED
-    wrong, hangs = wrong_kernel(place.binary(test), root)
-    status = whole_model([python, WHOLE_MODEL, "try", place.binary(program), models], hangs)
-    print(f"next     {advice(root / 'chapters' / chapter.name, place.binary(test), wrong, status)}")
-    return DONE if not wrong and status in (DONE, OTHER_ORDER) else FAILED
+    return say_what_came(chapter.path, place.binary(test),
+                         [python, WHOLE_MODEL, "try", place.binary(program), models])
 
 
 def try_first(arguments: argparse.Namespace) -> int:
     """Builds the primer's program and becomes it."""
-    if arguments.folder:
-        raise Failure("--in: found it with 'first', expected it with a chapter", USAGE)
+    if arguments.folder or arguments.patch:
+        raise Failure("--in, --patch: found one with 'first', expected it with a chapter", USAGE)
     installed = system.ensure((*system.BUILD_NEEDS, *system.EMULATOR_NEEDS), build.log_dir(), arguments.install)
     place = build.Build(build.folder(), build.default_options(gpu.find()))
     place.configure(again=installed)
@@ -92,7 +100,7 @@ def copy_of(chapter: Chapter, folder: Path) -> Path:
     if folder.exists() and not shared.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
         raise Failure(f"--in {folder}: found something else, expected a folder that try made, or none", USAGE)
     folder.mkdir(parents=True, exist_ok=True)
-    scratch = shutil.ignore_patterns("results", "dead-ends", "build", "__pycache__", ".*")
+    scratch = shutil.ignore_patterns(*OWN_FOLDERS, "build", "__pycache__", ".*")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".copy-") as partial:  # so that no part is there by half
         for part in (*SHARED, own):  # what says that the copy is whole comes last
             if (folder / part).exists():
@@ -106,6 +114,46 @@ def copy_of(chapter: Chapter, folder: Path) -> Path:
             copied.rename(folder / part)
     say(f"copied {chapter.name} to {folder / own}, and beside it what it is built with")
     return folder
+
+
+def in_copy(chapter: Chapter, folder: Path) -> Chapter:
+    """The chapter as it lies in a copy."""
+    return dataclasses.replace(chapter, path=copy_of(chapter, folder) / "chapters" / chapter.name)
+
+
+def place_of(root: Path) -> build.Build:
+    """Where a checkout or a copy is built."""
+    if root == ROOT:
+        return build.Build(build.folder(), build.default_options(gpu.find()))
+    return build.Build(root / "build", {"CMAKE_BUILD_TYPE": "Release", "MINFER_CUDA": "OFF"}, source=root)
+
+
+def patch_of(chapter: Chapter, name: str) -> Path:
+    """"faults/NAME" as a file of the chapter."""
+    folder, _, stem = name.removesuffix(".patch").partition("/")
+    path = chapter.path / folder / f"{stem}.patch"
+    if folder not in PATCHES or "/" in stem or not path.is_file():
+        known = [f"{folder}/{file.stem}" for folder in PATCHES
+                 for file in sorted((chapter.path / folder).glob("*.patch"))]
+        raise Failure(f"--patch: found {name!r}, expected one of {chapter.name}'s: {', '.join(known) or 'it has none'}",
+                      USAGE)
+    return path
+
+
+def apply(patch: Path, folder: Path) -> None:
+    """Changes a copy as the patch says; one that is changed so already is left alone."""
+    def git(*options: str) -> subprocess.CompletedProcess:
+        # The ceiling: git is not to take the folder for part of a repository that it may lie in.
+        return subprocess.run(["git", "apply", *options, str(patch)], cwd=folder, capture_output=True, text=True,
+                              check=False, env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
+
+    if git("--reverse", "--check").returncode == 0:
+        return
+    done = git()
+    if done.returncode != 0:
+        raise Failure(f"--patch: {patch.name} does not fit {here(folder)}, which was changed otherwise; another folder "
+                      f"has a copy as it was: {done.stderr.strip().splitlines()[0]}")
+    say(f"applied {here(patch)} to {here(folder)}")
 
 
 # --- what is said
@@ -145,6 +193,14 @@ def finish(argv: list, output, complaints: int, **env: str) -> int | None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return None
+
+
+def say_what_came(path: Path, test: Path, of_model: list) -> int:
+    """The four lines, of a chapter that lies at `path` and is built; returns the exit status."""
+    wrong, hangs = wrong_kernel(test, path.parents[1])
+    status = whole_model(of_model, hangs)
+    print(f"next     {advice(path, test, wrong, status)}")
+    return DONE if not wrong and status in (DONE, OTHER_ORDER) else FAILED
 
 
 def wrong_kernel(program: Path, root: Path) -> tuple[str, bool]:

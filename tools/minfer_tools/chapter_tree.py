@@ -12,8 +12,11 @@ from .errors import Failure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: Folders that belong to one chapter alone: its measurements, and the variants that lost in it.
-OWN_FOLDERS = ("results", "dead-ends")
+#: Folders of patches to a chapter: variants that lost, what exercises come to, and faults to be found.
+PATCHES = ("dead-ends", "solutions", "faults")
+
+#: Folders that belong to one chapter alone: its measurements, and its patches.
+OWN_FOLDERS = ("results", *PATCHES)
 
 #: Files that are compiled or that say how.
 SOURCE_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cmake")

@@ -6,6 +6,7 @@ compiler left. A line's figures are those of all accesses that are made in it, o
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -32,20 +33,21 @@ _EMULATOR = "common/cuda/emulator/"
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a function. `file` is relative to the checkout, and what lies outside of it has none."""
+    """A line of a function. `file` is relative to the checkout or copy, and what lies outside of it has none."""
 
     function: str
     file: str
     line: int
+    root: Path = ROOT
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
-    def source(self, root: Path = ROOT) -> str:
+    def source(self) -> str:
         """The line's text; nothing where it is not of the checkout."""
         if not self.file:
             return ""
-        return (root / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
+        return (self.root / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
 
 
 @dataclass
@@ -143,17 +145,20 @@ def sum_of(accesses: Iterable[Access]) -> Counter:
     return total
 
 
-def in_checkout(file: str, root: Path = ROOT) -> str:
-    """The path within the checkout, or nothing: compilers write paths relative to where they ran as well."""
-    tail = file.rpartition("../")[2]
-    path = Path(tail if Path(tail).is_absolute() else root / tail)
-    try:
-        return path.resolve().relative_to(root.resolve()).as_posix() if path.is_file() else ""
-    except ValueError:
-        return ""
+@functools.cache
+def found_place(file: str, roots: tuple[Path, ...] = (ROOT,)) -> tuple[str, Path]:
+    """The path within the root that has the file, or nothing. Compilers write paths that are relative to where they
+    ran as well, and a compiler's cache those of another run: the longest end of one that there is counts."""
+    parts = Path(file).parts
+    for root in roots:
+        for i in range(len(parts)):
+            tail = Path(*parts[i:])
+            if not tail.is_absolute() and ".." not in tail.parts and (root / tail).is_file():
+                return tail.as_posix(), root
+    return "", ROOT
 
 
-def symbolize(program: Path, addresses: set[int]) -> dict[int, list[Place]]:
+def symbolize(program: Path, addresses: set[int], roots: tuple[Path, ...] = (ROOT,)) -> dict[int, list[Place]]:
     """Of each return address the call that it belongs to: the function that it is written in, and those that the
     compiler has put that one into."""
     tool = shutil.which("addr2line")
@@ -172,15 +177,16 @@ def symbolize(program: Path, addresses: set[int]) -> dict[int, list[Place]]:
             places = result.setdefault(int(line, 16) + 1, [])
             continue
         file, _, number = next(lines).partition(" (")[0].rpartition(":")
-        places.append(Place(line, in_checkout(file), int(number) if number.isdigit() else 0))
+        path, root = found_place(file, roots)
+        places.append(Place(line, path, int(number) if number.isdigit() else 0, root))
     return result
 
 
-def read_report(text: str, program: Path) -> Report:
+def read_report(text: str, program: Path, roots: tuple[Path, ...] = (ROOT,)) -> Report:
     """What a program of the lab has printed."""
     data = json.loads(text)
     addresses = {a for launch in data["launches"] for access in launch["accesses"] for a in access["places"]}
-    known = symbolize(program, addresses | set(data["stopped_at"])) if addresses or data["stopped_at"] else {}
+    known = symbolize(program, addresses | set(data["stopped_at"]), roots) if addresses or data["stopped_at"] else {}
 
     def places_of(stack: list[int], kernel: str) -> list[Place]:
         """Without the emulator's own, within and around the kernel."""
@@ -198,7 +204,7 @@ def read_report(text: str, program: Path) -> Report:
     for launch in data["launches"]:
         accesses = [Access(a["space"], a["kind"], a["size"], counts_of(a), places_of(a["places"], launch["kernel"]))
                     for a in launch["accesses"]]
-        meetings = [Meeting(m["operation"], in_checkout(m["file"]), m["line"], m["barrier"], m["count"])
+        meetings = [Meeting(m["operation"], found_place(m["file"], roots)[0], m["line"], m["barrier"], m["count"])
                     for m in launch["meetings"]]
         races = [Race(accesses[r["first"]], accesses[r["second"]], r["blocks"], r["threads"])
                  for r in launch["races"]]
@@ -207,12 +213,12 @@ def read_report(text: str, program: Path) -> Report:
     return Report(launches, data["fault"], places_of(data["stopped_at"], stopped))
 
 
-def run(program: Path, *words: str) -> Report:
-    """Runs a program of the lab."""
+def run(program: Path, *words: str, roots: tuple[Path, ...] = (ROOT,)) -> Report:
+    """Runs a program of the lab, which was built from files of these roots."""
     done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failure(f"{program.name}: {done.stderr.strip() or f'exit status {done.returncode}'}")
-    return read_report(done.stdout, program)
+    return read_report(done.stdout, program, roots)
 
 
 def write_model(path: Path) -> None:
@@ -259,6 +265,7 @@ class Function:
     file: str
     first: int
     last: int
+    root: Path = ROOT
 
 
 def function_around(file: str, line: int, root: Path = ROOT) -> Function:
@@ -277,17 +284,17 @@ def function_around(file: str, line: int, root: Path = ROOT) -> Function:
     last = line
     while last < len(lines) and not lines[last - 1].startswith("}"):
         last += 1
-    return Function(file, first, last)
+    return Function(file, first, last, root)
 
 
-def functions_of(launch: Launch, root: Path = ROOT) -> list[Function]:
+def functions_of(launch: Launch) -> list[Function]:
     """The kernel, then what it calls and what accesses memory, in the order of their first accesses."""
     found: dict[Function, None] = {}
     for outermost in (True, False):
         for access in launch.accesses:
             for place in [access.places[-1]] if outermost else access.places:
                 if place.file:
-                    found.setdefault(function_around(place.file, place.line, root))
+                    found.setdefault(function_around(place.file, place.line, place.root))
     return list(found)
 
 

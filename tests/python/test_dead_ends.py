@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Dead ends: each is told in its chapter, and what chapter 16 says of its own is what was measured."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATCHES = sorted((ROOT / "chapters").glob("*/dead-ends/*.patch"))
+FUSED = ROOT / "chapters" / "16-fused-kernels"
+MODELS = ("coder-0.5b", "1.5b-synthetic", "3b-synthetic")
+LAYERS = (24, 28, 36)
+# | what | `patch` | kernels a layer more | a figure a model: ratio (interval) |
+ROW = re.compile(r"^\| [^|]+ \| `([a-z-]+)` \| (\d) \| (.+) \|$", re.MULTILINE)
+TOLD = re.compile(r"([01]\.\d{3}) \(([01]\.\d{3}) to\s+([01]\.\d{3})\)")
+
+
+RECORD = json.loads((ROOT / "tests/chapters/records/h200-fusions.json").read_text(encoding="utf-8"))["models"]
+STORY = (FUSED / "README.md").read_text(encoding="utf-8")
+
+
+def in_print(entry):
+    return tuple(f"{value:.3f}" for value in (entry["ratio"], *entry["interval"]))
+
+
+def cost(name, model):
+    """What taking it back adds to a step, in us."""
+    return sum(sign * 1e6 / RECORD[model][of]["median"] for sign, of in ((1, name), (-1, "fused")))
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.stem)
+def test_a_dead_end_is_told_in_its_chapter(patch):
+    text = (patch.parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"`{patch.stem}`" in text or f"`dead-ends/{patch.name}`" in text
+
+
+def test_what_a_fusion_is_worth_is_what_was_measured():
+    told = {name: (int(kernels), TOLD.findall(figures)) for name, kernels, figures in ROW.findall(STORY)}
+    assert len(told) == 8
+    for name, (_, figures) in told.items():
+        assert figures == [in_print(RECORD[model][name]) for model in MODELS], name
+
+
+def test_what_a_kernel_costs_follows_from_it():
+    kernels = {name: int(count) for name, count, _ in ROW.findall(STORY)}
+    told = re.findall(r"^\| `?[a-z].*?,(?: in)? `([a-z-]+)`(?: less `([a-z-]+)`)? \| ([\d. |]+) \|$", STORY, re.MULTILINE)
+    assert len(told) == 7
+    for name, less, figures in told:
+        assert figures.split(" | ") == [
+            f"{(cost(name, model) - (cost(less, model) if less else 0)) / layers / (1 if less else kernels[name]):.1f}"
+            for model, layers in zip(MODELS, LAYERS)], name
+
+
+def test_the_parts_together_are_about_a_step():
+    parts = [name for name, _, _ in ROW.findall(STORY) if name != "separate-swiglu"]
+    sums = [f"{sum(cost(name, model) for name in parts):.0f}" for model in MODELS]
+    steps = [f"{1e6 / RECORD[model]['fused']['median']:.0f}" for model in MODELS]
+    assert "All parts together are {}, {} and {} us".format(*sums) in STORY
+    assert "a whole step took beside them: {}, {} and {}.".format(*steps) in STORY
+
+
+def test_a_record_holds_the_ratio_of_its_samples():
+    for variants in RECORD.values():
+        for entry in variants.values():
+            assert entry["median"] == pytest.approx(statistics.median(entry["samples"]))
+            assert entry["ratio"] == pytest.approx(entry["median"] / variants["fused"]["median"], abs=1e-4)
+            assert entry["interval"][0] <= entry["ratio"] <= entry["interval"][1]
