@@ -137,22 +137,20 @@ struct RowSums {
   __device__ void add_tile(std::uint32_t j, const Block& w, const X& x) {
     const std::uint32_t lane = threadIdx.x % 32, set = T::set(j), row = T::row(j);
     const Term term = x.times(w, set);
-    if (!T::kShares) {
+    if constexpr (!T::kShares) {
       if (T::has(set, lane)) of_lane[row] = fmaf(term.scale, term.dot, of_lane[row]);
-      return;
-    }
-    const bool has_tail = lane < T::kTail;
-    if (!T::is_shared(j)) {
-      of_lane[row] = fmaf(term.scale, term.dot, of_lane[row]);
     } else {
-      if (has_tail) of_lane[row] = fmaf(term.scale, term.dot, of_lane[row]);
-      lent = {__shfl_down_sync(0xffffffffu, term.scale, 16),
-              __shfl_down_sync(0xffffffffu, term.dot, 16)};
-    }
-    const bool is_last = j % T::kEach + 1 == T::kEach;
-    if (is_last && has_tail) {
-      const std::uint32_t second = j / T::kEach * 2 + 1;
-      of_lane[second] = fmaf(lent.scale, lent.dot, of_lane[second]);
+      const bool has_tail = lane < T::kTail;
+      if (!T::is_shared(j) || has_tail) of_lane[row] = fmaf(term.scale, term.dot, of_lane[row]);
+      if (T::is_shared(j)) {
+        lent = {__shfl_down_sync(0xffffffffu, term.scale, 16),
+                __shfl_down_sync(0xffffffffu, term.dot, 16)};
+      }
+      const bool is_last = j % T::kEach + 1 == T::kEach;
+      if (is_last && has_tail) {
+        const std::uint32_t second = j / T::kEach * 2 + 1;
+        of_lane[second] = fmaf(lent.scale, lent.dot, of_lane[second]);
+      }
     }
   }
 };

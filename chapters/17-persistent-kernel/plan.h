@@ -55,7 +55,7 @@ struct Tiles {
     return 32 * set + (kShares && set == kFull ? lane % 16 : lane);
   }
   MINFER_HD static constexpr bool has(std::uint32_t set, std::uint32_t lane) {
-    return set < kFull || block(set, lane) < kBlocks;
+    return set != kFull || block(set, lane) < kBlocks;
   }
 };
 
