@@ -89,6 +89,94 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
+// ---------------------------------------------------------------------------- bulk copies
+
+// One instruction of one thread copies any number of bytes, and a barrier in shared memory counts
+// them as they arrive. sm_90 and newer: can_copy_in_bulk().
+
+/// Whether GPUs of this compute capability do it. The emulator always does.
+constexpr bool can_copy_in_bulk(int compute_major) {
+#if defined(MINFER_EMULATOR)
+  return compute_major > 0;
+#else
+  return compute_major >= 9;
+#endif
+}
+
+/// Makes a barrier whose phases end when one thread has said what it expects, and that has come.
+/// The first phase has the parity 0. Other threads may use it after a barrier of the block that
+/// follows. PTX: mbarrier.init, fence.mbarrier_init
+__device__ __forceinline__ void bulk_init(std::uint64_t* barrier) {
+#if defined(MINFER_EMULATOR)
+  __atomic_store_n(barrier, 0, __ATOMIC_RELAXED);
+#elif __CUDA_ARCH__ >= 900
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+  __trap();
+#endif
+}
+
+/// Begins to copy `bytes` bytes from global to shared memory, which end a phase of `barrier`. The
+/// addresses and `bytes` are multiples of 16. Who has read what was there before must be ordered
+/// before. PTX: mbarrier.arrive.expect_tx, cp.async.bulk.shared::cluster.global
+__device__ __forceinline__ void bulk_copy(void* shared, const void* global, unsigned bytes,
+                                          std::uint64_t* barrier) {
+#if defined(MINFER_EMULATOR)
+  emulator::bulk_copy(shared, global, bytes, barrier);
+#elif __CUDA_ARCH__ >= 900
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(global), "r"(bytes), "r"(at)
+      : "memory");
+#else
+  __trap();
+#endif
+}
+
+/// Waits for the end of the barrier's phase of this parity: what was copied is there.
+/// PTX: mbarrier.try_wait.parity
+__device__ __forceinline__ void bulk_wait(std::uint64_t* barrier, unsigned parity) {
+#if defined(MINFER_EMULATOR)
+  emulator::bulk_wait(barrier, parity);
+#elif __CUDA_ARCH__ >= 900
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(at),
+      "r"(parity)
+      : "memory");
+#else
+  __trap();
+#endif
+}
+
+// ---------------------------------------------------------------------------- arithmetic
+
+/// sum + the products of a's four unsigned bytes with b's four signed ones. PTX: dp4a.u32.s32
+__device__ __forceinline__ int dp4a_unsigned(unsigned a, unsigned b, int sum) {
+#if defined(MINFER_EMULATOR)
+  for (int i = 0; i < 32; i += 8) {
+    sum += static_cast<int>(a >> i & 255) * static_cast<std::int8_t>(b >> i & 255);
+  }
+  return sum;
+#else
+  int result;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  return result;
+#endif
+}
+
 // ---------------------------------------------------------------------------- loads with a hint
 
 /// 16 bytes that no kernel writes and that are read once: through the read-only path, not kept in
@@ -185,6 +273,38 @@ __device__ __forceinline__ unsigned atomic_add_acq_rel(unsigned* address, unsign
 #endif
 }
 
+/// Adds to a counter that others poll with load_acquire(); what this thread (and, after a barrier,
+/// its CTA) wrote before is seen by who sees the sum. PTX: red.add.release.gpu
+__device__ __forceinline__ void add_release(unsigned* address, unsigned value) {
+#if defined(MINFER_EMULATOR)
+  atomicAdd(address, value);
+#else
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+#endif
+}
+
+/// Reads what the host has written to mapped memory, and promises nothing of what it wrote before.
+/// PTX: ld.relaxed.sys.global.u32
+__device__ __forceinline__ unsigned load_relaxed_system(const unsigned* address) {
+#if defined(MINFER_EMULATOR)
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+#else
+  unsigned v;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
+  return v;
+#endif
+}
+
+/// Writes eight bytes to mapped memory, which the host sees all at once; nothing waits for them.
+/// PTX: st.relaxed.sys.global.u64
+__device__ __forceinline__ void store_relaxed_system(std::uint64_t* address, std::uint64_t value) {
+#if defined(MINFER_EMULATOR)
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+#else
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+#endif
+}
+
 // ---------------------------------------------------------------------------- kernels in a row
 
 /// Waits until the kernel before this one on its stream has ended, and what it wrote is seen: for a
@@ -213,6 +333,18 @@ __device__ __forceinline__ unsigned lane_id() {
 #else
   unsigned v;
   asm("mov.u32 %0, %%laneid;" : "=r"(v));
+  return v;
+#endif
+}
+
+/// threadIdx.x, read anew at each call: what a loop computes from it is computed again, and is not
+/// kept in registers around the loop. PTX: %tid.x
+__device__ __forceinline__ unsigned fresh_thread() {
+#if defined(MINFER_EMULATOR)
+  return threadIdx.x;
+#else
+  unsigned v;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
   return v;
 #endif
 }

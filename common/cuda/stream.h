@@ -44,6 +44,15 @@ class Stream {
   /// @throws CudaError of the work, if it failed
   void synchronize() const { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+  /// Whether all work of the stream is done.
+  /// @throws CudaError of the work, if it failed
+  bool is_idle() const {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaErrorNotReady) return false;
+    CUDA_CHECK(state);
+    return true;
+  }
+
   /// Lets later work of this stream wait for `event`.
   void wait(cudaEvent_t event) const { CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0)); }
 

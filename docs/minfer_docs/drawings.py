@@ -404,6 +404,32 @@ def early_launch(theme: Theme) -> str:
     return c.svg()
 
 
+# --- One kernel --------------------------------------------------------------------------------------------
+
+
+def persistent(theme: Theme) -> str:
+    """Three blocks of a kernel through the five phases of a layer, and the copies beside them."""
+    c = Canvas(760, 236, theme)
+    begin, width = 90, 130
+    lengths = ((70, 30, 58, 96, 64), (58, 92, 58, 70, 64), (70, 30, 46, 96, 78))
+    for i, name in enumerate(("qkv", "attention", "O", "gate and up", "down")):
+        c.text(begin + i * width + 56, 22, name, 12, bold=True)
+        c.line((begin + (i + 1) * width - 6, 30), (begin + (i + 1) * width - 6, 196), dashed=True)
+    for row, block in enumerate(lengths):
+        y = 36 + row * 36
+        c.text(2, y + 18, f"block {(0, 1, 131)[row]}", 11.5, "start", mono=True)
+        for i, length in enumerate(block):
+            x = begin + i * width
+            c.box(x, y, length, 26, theme.accent)
+            c.box(x + length, y, width - 6 - length, 26, "none", dashed=True)
+    y = 36 + 3 * 36 + 8
+    c.text(2, y + 18, "copies", 11.5, "start", mono=True)
+    c.box(begin, y, 5 * width - 6, 26, soft(theme))
+    c.text(begin + 5 * width / 2, y + 17, "weights of what comes next, of the next layer, of the next token", 11)
+    c.text(begin, 224, "Dashed: a block waits until all have arrived. The copies wait for nobody.", 12, "start")
+    return c.svg()
+
+
 # --- Attention -------------------------------------------------------------------------------------------
 
 
@@ -632,6 +658,8 @@ DRAWINGS = {
     "launch-size": Drawing(
         launch_size, "GB/s rise from 471 at 1.7 MB a launch to 4,494 at 805, and from 1,374 at 4 KB under way on an SM to "
         "4,588 at 128", "Chapter 00's two curves on an H200."),
+    "persistent": Drawing(persistent, "A warp's ring of batches is filled on through barriers, while phases compute",
+                          "A layer in the persistent kernel: five phases, five barriers, and copies that go on."),
     "emulator": Drawing(emulator, "CTAs of a grid are run by worker threads; the threads of a CTA are fibers of its worker",
                         "Who runs what in the emulator."),
 }

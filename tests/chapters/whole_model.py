@@ -244,6 +244,11 @@ def attempt(program: Path, folder: Path, data: dict) -> int:
     return 1 if parted or not same_sums else 0 if same_bits else OTHER_ORDER
 
 
+def has_steps(name: str, data: dict) -> bool:
+    """Whether a chapter's steps carry several tokens."""
+    return "TCHUNK" in data["refused_options"].get(name, {})
+
+
 def steps(program: Path, folder: Path, data: dict, cases: list[str]) -> list[str]:
     """How many tokens go through the model at once is not to be seen in the logits."""
     problems = []

@@ -290,6 +290,11 @@ def test_the_newest_chapter_that_runs_here(book, monkeypatch, device, nvcc, targ
     assert why in choice.why
 
 
+def test_what_answers_is_the_fastest_that_was_measured_or_the_newest(book):
+    assert chapters.fastest_on_gpu(chapters.find_chapters(ROOT)).slug == chapters.FASTEST
+    assert chapters.fastest_on_gpu(book) == chapters.newest_on_gpu(book)
+
+
 def test_a_gpu_without_a_gpu_chapter_says_so(book, monkeypatch):
     machine(monkeypatch, GPU, "nvcc")
     monkeypatch.setattr(chapters, "discover", lambda: book[:2])

@@ -84,7 +84,7 @@ def add_install(parser: Parser) -> None:
 def add_engine(parser: Parser) -> None:
     add_model(parser)
     parser.add_argument("--chapter", metavar="NN|oracle",
-                        help="which chapter's engine (default: the newest that runs here)")
+                        help="which chapter's engine (default: the fastest that runs here)")
     parser.add_argument("--device", choices=("auto", "gpu", "emulator"), default="auto",
                         help="emulator: the GPU's kernels on the CPU, slowly, with the same bits")
     parser.add_argument("-c", type=positive, metavar="N", action=PassOn,

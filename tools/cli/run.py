@@ -29,12 +29,12 @@ def choose(chapter: str | None, device: str) -> Choice:
     if named and not named.is_engine:
         raise Failure(f"--chapter: {named.name} measures the machine and runs no model", USAGE)
     if device == "emulator":
-        return emulated(named or chapters.newest_on_gpu(known))
+        return emulated(named or chapters.fastest_on_gpu(known))
     if named and not named.on_gpu:
         if device == "gpu":
             raise Failure(f"--device gpu: {named.name} runs on the CPU", USAGE)
         return Choice(named, named.slug, "")
-    candidate = named or chapters.newest_on_gpu(known)
+    candidate = named or chapters.fastest_on_gpu(known)
     obstacle = gpu_obstacle(candidate)
     if not obstacle:
         return Choice(candidate, candidate.slug, "")

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 
 #include "cuda/emulator/hooks.h"
 #include "cuda/emulator/intrinsics.h"
@@ -56,6 +57,30 @@ inline void cp_async(void* shared, const void* global, int bytes, int zeros) {
 #endif
   async_copies().add(shared, global, static_cast<std::size_t>(bytes - zeros),
                      static_cast<std::size_t>(zeros));
+}
+
+// A barrier of bulk copies: below, the bytes that are expected; above, the phases that have ended.
+
+inline void bulk_copy(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier) {
+  for (const auto place : {reinterpret_cast<std::uintptr_t>(shared),
+                           reinterpret_cast<std::uintptr_t>(global), std::uintptr_t{bytes}}) {
+    if (place % 16 != 0) fail("bulk copy with an address or a size that 16 does not divide");
+  }
+  __atomic_fetch_add(barrier, bytes, __ATOMIC_RELAXED);
+#if defined(__SANITIZE_THREAD__)  // for the lab: memcpy itself is not looked at
+  __tsan_read_range(const_cast<void*>(global), bytes);
+  __tsan_write_range(shared, bytes);
+#endif
+  std::memcpy(shared, global, bytes);
+  const std::uint64_t left = __atomic_sub_fetch(barrier, bytes, __ATOMIC_ACQ_REL);
+  if (left % (std::uint64_t{1} << 32) == 0) {
+    __atomic_fetch_add(barrier, std::uint64_t{1} << 32, __ATOMIC_ACQ_REL);
+  }
+  note_progress();
+}
+
+inline void bulk_wait(std::uint64_t* barrier, unsigned parity, Site site = Site::here()) {
+  while ((__atomic_load_n(barrier, __ATOMIC_ACQUIRE) >> 32) % 2 == parity) spin(site);
 }
 
 inline void store_release(unsigned* address, unsigned value) {
