@@ -74,6 +74,15 @@ def test_what_it_requires_and_how_it_is_launched_is_its_caption(source):
     assert listings.find(source, "launch_scale", "scale.cuh").notes() == []
 
 
+def test_a_launch_may_have_template_arguments_and_no_bytes_but_those_of_positions(tmp_path):
+    path = tmp_path / "twice.cuh"
+    path.write_text("template <class T, int kN>\n__global__ void twice(T* y) {}\n\n"
+                    "inline void launch_twice(const Step& s) {\n"
+                    "  s.launch(twice<float, 2>, 3, 64, {0, 8ull * n}, y);\n}\n", encoding="utf-8")
+    assert listings.find(path, "twice", "twice.cuh").notes() == [
+        "Launched with `3` blocks of `64` threads for each token, to move `8 * n` bytes for each position."]
+
+
 def test_classes_and_their_members(source):
     whole, member = (listings.find(source, name, "scale.cuh").text for name in ("Pair", "Pair::larger"))
     assert whole.splitlines()[:3] == ["// A pair.", "struct Pair {", "  int first;  // of two"]

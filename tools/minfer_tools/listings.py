@@ -129,14 +129,16 @@ def _launch(source: Source, name: str) -> str:
         text = " ".join(" ".join(source.code_lines[first:last + 1]).split())
         call = re.search(rf"\b(s\.)?launch\({re.escape(name)}\b", text)
         if call:
-            arguments = _arguments(text[call.end():])
+            arguments = _arguments(re.sub(r"^<[^<>]*>", "", text[call.end():]))
             traffic = arguments[3 if call[1] else 4]
             blocks, threads, traffic = (_declared(text, argument) for argument in (*arguments[1:3], traffic))
             each = " for each token" if call[1] else ""
             if not traffic.startswith("{"):
                 return f"Launched with `{blocks}` blocks of `{threads}` threads{each}."
-            step, *position = _arguments(traffic[1:-1] + ")")
+            step, *position = (_declared(text, argument) for argument in _arguments(traffic[1:-1] + ")"))
             moved = f"`{step}` bytes" + (f", and `{position[0]}` for each position" if position else "")
+            if step == "0" and position:
+                moved = f"`{position[0]}` bytes for each position"
             return f"Launched with `{blocks}` blocks of `{threads}` threads{each}, to move {moved}."
     return ""
 
