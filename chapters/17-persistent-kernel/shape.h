@@ -51,6 +51,7 @@ auto with_shape(const ModelConfig& c, F f) {
   return with_shape_of<ModelShape<896, 4864, 14, 2, 64>,     // 0.5B
                        ModelShape<1536, 8960, 12, 2, 128>,   // 1.5B
                        ModelShape<2048, 11008, 16, 2, 128>,  // 3B
+                       ModelShape<896, 1216, 14, 2, 64>,     // the lab's model
                        ModelShape<224, 352, 7, 1, 32>,       // tiny-a and on: for tests
                        ModelShape<192, 416, 3, 1, 64>,       //
                        ModelShape<256, 544, 2, 1, 128>,      //
