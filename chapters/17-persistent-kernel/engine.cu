@@ -29,13 +29,12 @@ struct Form {
   std::size_t shared_bytes;  ///< dynamic
 };
 
-/// | GPU                             | copies   | a warp's ring         | heads that share K and V
-/// |
-/// |---------------------------------|----------|-----------------------|--------------------------|
-/// | sm_90 on, a CTA for every head  | in bulk  | all there is room for | one at a time | | any
-/// other (a Jetson's 8 SMs)    | by lanes | 3 batches, 6.9 KB     | all at once              |
+/// The form for a GPU, and for so many CTAs.
 template <class S>
 Form<S> form_for(const Device& device, std::uint32_t n_ctas) {
+  // GPU                           copies    a warp's ring          heads that share K and V
+  // sm_90, a CTA for every head   in bulk   all there is room for  one at a time
+  // any other (a Jetson's 8 SMs)  by lanes  3 batches, 6.9 KB      all at once
   if (!can_copy_in_bulk(device.compute_major) || n_ctas < S::kHeads) {
     constexpr std::uint32_t kBatches = 3;
     using Copies = LaneCopies<kBatches>;
