@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,7 +12,9 @@
 
 #include "cuda/buffer.h"
 #include "cuda/device.h"
+#include "cuda/event.h"
 #include "cuda/launch.h"
+#include "cuda/step_cost.h"
 #include "cuda/stream.h"
 #include "memory.h"
 #include "persistent.cuh"
@@ -99,6 +102,25 @@ class GpuEngine final : public Engine {
       stream_.download(logits.data(), device_->work.logits, logits.size());
       sink(position_ - 1, logits.data());
     }
+  }
+
+  /// A step is one kernel, with the host's part of its launch.
+  std::optional<StepCost> time_kernels(std::uint32_t passes) override {
+    StepCost cost = {{{"persistent", 1, bytes_per_token(position_), {}}}, {}};
+    const std::uint32_t position = position_;
+    const Prediction known = prediction_;
+    Event begin, end;
+    for (std::uint32_t pass = 0; pass <= passes; ++pass) {
+      begin.record(stream_);
+      run({&known.id, 1}, 1, false, [&](const Prediction& p) { return keep(p); });
+      end.record(stream_);
+      end.synchronize();
+      if (pass > 0) cost.kernels[0].us.push_back(1e3 * double{end.milliseconds_since(begin)});
+      position_ = position;
+      prediction_ = known;
+    }
+    cost.empty_us = time_empty_kernel(stream_, passes);
+    return cost;
   }
 
   std::uint64_t bytes_per_token(std::uint32_t position) const override {
