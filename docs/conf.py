@@ -28,6 +28,8 @@ nitpick_ignore_regex = [
     (r"cpp:.*", r"(std|boost)(::.*)?|cuda\w+|(u?int|float|double|char|dim)\d|size_t|u?int\d+_t|XXH\w+|__half2?|__builtin_\w+"),
     # Namespaces have no pages, nor has what is private or the emulator's inside.
     (r"cpp:identifier", r"(::)?minfer(::[a-z_0-9]+)?|MinferSite.*|Identity<T>::type|Loop"),
+    # Nor has what depends on a template's arguments.
+    (r"cpp:identifier", r"(T|Tiles<K>|Units<S, kStage>)::\w+"),
 ]
 
 minfer_out = str(OUT)

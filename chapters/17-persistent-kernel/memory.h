@@ -172,19 +172,18 @@ struct DeviceState {
   const Packing<S> packing = {n_ctas, c};
   const PackedWeights packed = pack();
   const Matrix embedding = upload(arena, model, model.token_embedding());
-  const DeviceModel weights = {
-      packed,
-      {embedding.type, embedding.data},
-      upload_all(S::kModel, [](const LayerWeights& w) { return w.attn_norm; }),
-      upload_biases(),
-      upload_all(S::kModel, [](const LayerWeights& w) { return w.ffn_norm; }),
-      arena.upload(model.output_norm(), S::kModel),
-      arena.upload(rope.cos_table()),
-      arena.upload(rope.sin_table()),
-      c.n_layers,
-      c.n_tokens,
-      context,
-      c.rms_eps};
+  const DeviceModel weights = {packed,
+                               {embedding.type, embedding.data},
+                               upload_all(S::kModel, &LayerWeights::attn_norm),
+                               upload_biases(),
+                               upload_all(S::kModel, &LayerWeights::ffn_norm),
+                               arena.upload(model.output_norm(), S::kModel),
+                               arena.upload(rope.cos_table()),
+                               arena.upload(rope.sin_table()),
+                               c.n_layers,
+                               c.n_tokens,
+                               context,
+                               c.rms_eps};
   const std::uint32_t chunks = chunks_of(context);
   const Workspace<S> work = {
       arena.take<float>(S::kModel),
@@ -220,13 +219,9 @@ struct DeviceState {
   }
 
   /// n values of each layer, one layer's behind the other's.
-  template <class Values>
-  const float* upload_all(std::uint32_t n, Values values_of) const {
+  const float* upload_all(std::uint32_t n, const float* LayerWeights::*values) const {
     std::vector<float> all;
-    for (const LayerWeights& w : model.layers()) {
-      const float* values = values_of(w);
-      all.insert(all.end(), values, values + n);
-    }
+    for (const LayerWeights& w : model.layers()) all.insert(all.end(), w.*values, w.*values + n);
     return arena.upload(all);
   }
   const float* upload_biases() const {
