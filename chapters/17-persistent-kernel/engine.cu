@@ -26,29 +26,28 @@ namespace {
 /// What of the kernel suits a GPU.
 template <class S>
 struct Form {
-  using Kernel = void (*)(DeviceModel, Workspace<S>, Request, std::uint32_t);
+  using Kernel = void (*)(DeviceModel, Workspace<S>, Request);
   Kernel kernel;
-  std::uint32_t n_batches;   ///< of a warp's ring
   std::size_t shared_bytes;  ///< dynamic
 };
+
+template <class S, std::uint32_t kBatches, std::uint32_t kHeads>
+Form<S> form() {
+  return {persistent<S, kBatches, kHeads>, Ring<kBatches>::kBytes};
+}
 
 /// The form for a GPU, and for so many CTAs.
 template <class S>
 Form<S> form_for(const Device& device, std::uint32_t n_ctas) {
-  // GPU                           copies    a warp's ring          heads that share K and V
-  // sm_90, a CTA for every head   in bulk   all there is room for  one at a time
-  // any other (a Jetson's 8 SMs)  by lanes  3 batches, 6.9 KB      all at once
-  if (!can_copy_in_bulk(device.compute_major) || n_ctas < S::kHeads) {
-    constexpr std::uint32_t kBatches = 3;
-    using Copies = LaneCopies<kBatches>;
-    return {persistent<S, Copies, S::kGroup>, kBatches, kBatches * Ring<Copies>::kBytesABatch};
-  }
-  const auto kernel = persistent<S, BulkCopies, 1>;
+  // GPU                                        a warp's ring        heads of a unit of attention
+  // a CTA for every head, room (an H200)       5 batches, 11.5 KB   one
+  // any other (a Jetson, of 8 SMs and 163 KB)  3 batches, 6.9 KB    all that share K and V
+  const Form<S> large = form<S, 5, 1>();
   cudaFuncAttributes attributes;
-  CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)));
-  constexpr std::size_t kBytes = Ring<BulkCopies>::kBytesABatch;
-  const std::size_t room = device.shared_bytes_per_block - attributes.sharedSizeBytes;
-  return {kernel, static_cast<std::uint32_t>(room / kBytes), room / kBytes * kBytes};
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(large.kernel)));
+  const bool has_room =
+      attributes.sharedSizeBytes + large.shared_bytes <= device.shared_bytes_per_block;
+  return has_room && n_ctas >= S::kHeads ? large : form<S, 3, S::kGroup>();
 }
 
 /// Greedy decoding on a GPU by one kernel, which goes from token to token by itself and leaves each
@@ -182,7 +181,7 @@ class GpuEngine final : public Engine {
                              stop_.device_data()};
     Running running(stream_, stop_[0], [this, request] {
       launch_cooperative(form_.kernel, n_ctas_, kCtaThreads, form_.shared_bytes, stream_,
-                         device_->weights, device_->work, request, form_.n_batches);
+                         device_->weights, device_->work, request);
     });
     position_ += first_predicted;
     for (std::uint32_t i = 0; i < n_steps - first_predicted; ++i) {

@@ -140,6 +140,18 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, unsi
 #endif
 }
 
+/// Asks for `bytes` bytes to be brought to L2. The address and `bytes` are multiples of 16.
+/// PTX: cp.async.bulk.prefetch.L2
+__device__ __forceinline__ void bulk_prefetch(const void* global, unsigned bytes) {
+#if defined(MINFER_EMULATOR)
+  (void)global, (void)bytes;
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#else
+  __trap();
+#endif
+}
+
 /// Waits for the end of the barrier's phase of this parity: what was copied is there.
 /// PTX: mbarrier.try_wait.parity
 __device__ __forceinline__ void bulk_wait(std::uint64_t* barrier, unsigned parity) {

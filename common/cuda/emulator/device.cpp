@@ -48,7 +48,8 @@ OptIns& opt_ins() {
 int blocks_per_sm(std::uint64_t block_threads, std::size_t shared_bytes) {
   const std::uint64_t warps = (block_threads + kWarpSize - 1) / kWarpSize;
   const std::uint64_t by_threads = kThreadsPerSm / std::max<std::uint64_t>(1, warps * kWarpSize);
-  const std::uint64_t by_shared = kSharedBytesPerSm / (shared_bytes + kReservedSharedBytes);
+  const std::uint64_t by_shared =
+      shared_bytes_per_sm(settings().sm_count) / (shared_bytes + kReservedSharedBytes);
   return static_cast<int>(std::min({by_threads, by_shared, std::uint64_t{kBlocksPerSm}}));
 }
 
@@ -167,7 +168,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof properties->name, "minfer emulator");
   properties->totalGlobalMem = settings().memory_bytes;
   properties->sharedMemPerBlock = kStaticSharedBytes;
-  properties->sharedMemPerBlockOptin = kOptInSharedBytes;
+  properties->sharedMemPerBlockOptin = opt_in_shared_bytes(settings().sm_count);
   properties->multiProcessorCount = settings().sm_count;
   properties->major = kComputeCapabilityMajor;
   properties->minor = kComputeCapabilityMinor;
@@ -207,13 +208,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = kComputeCapabilityMinor;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = static_cast<int>(kSharedBytesPerSm);
+      *value = static_cast<int>(shared_bytes_per_sm(settings().sm_count));
       break;
     case cudaDevAttrCooperativeLaunch:
       *value = 1;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(kOptInSharedBytes);
+      *value = static_cast<int>(opt_in_shared_bytes(settings().sm_count));
       break;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
       *value = kBlocksPerSm;
@@ -246,7 +247,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || static_cast<std::size_t>(value) > kOptInSharedBytes) {
+  if (value < 0 || static_cast<std::size_t>(value) > opt_in_shared_bytes(settings().sm_count)) {
     return remember(cudaErrorInvalidValue);
   }
   opt_ins().set(kernel, static_cast<std::size_t>(value));

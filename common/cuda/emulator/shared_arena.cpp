@@ -9,6 +9,7 @@
 #include "cuda/emulator/device_limits.h"
 #include "cuda/emulator/fault.h"
 #include "cuda/emulator/sanitizer.h"
+#include "cuda/emulator/settings.h"
 
 namespace minfer::emulator {
 namespace {
@@ -73,8 +74,9 @@ void* SharedArena::begin_variable(SharedVariable& variable, std::size_t id) {
   if (static_bytes_ > kStaticSharedBytes) {
     fail(describe_excess(variable, "static ", static_bytes_, kStaticSharedBytes));
   }
-  if (const std::size_t both = static_bytes_ + dynamic_.bytes; both > kOptInSharedBytes) {
-    fail(describe_excess(variable, "static and dynamic ", both, kOptInSharedBytes));
+  const std::size_t both = static_bytes_ + dynamic_.bytes;
+  if (const std::size_t most = opt_in_shared_bytes(settings().sm_count); both > most) {
+    fail(describe_excess(variable, "static and dynamic ", both, most));
   }
   if (id >= blocks_.size()) blocks_.resize(id + 1);
   Block& block = blocks_[id];
