@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "oracle/engine.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include <minfer/logits_hash.h>
@@ -48,15 +47,13 @@ bool OracleEngine::predict(std::size_t batch) {
 
 void OracleEngine::prefill(Span<const Token> ids) {
   const std::uint32_t start = position_;
-  for (std::size_t done = 0; done < ids.size();) {
-    const std::size_t batch = std::min(kBatch, ids.size() - done);
-    const bool last = done + batch == ids.size();
-    if (!forward_.run(ids.subspan(done, batch), position_, probe_) || (last && !predict(batch))) {
+  while (!ids.empty()) {
+    const Span<const Token> now = ids.take_front(kBatch);
+    if (!forward_.run(now, position_, probe_) || (ids.empty() && !predict(now.size()))) {
       position_ = start;
       return;
     }
-    position_ += static_cast<std::uint32_t>(batch);
-    done += batch;
+    position_ += static_cast<std::uint32_t>(now.size());
   }
 }
 
@@ -72,10 +69,11 @@ std::uint32_t OracleEngine::decode(std::uint32_t n, const TokenSink& sink) {
 
 void OracleEngine::force(Span<const Token> ids, const LogitsSink& sink) {
   std::vector<float> logits;
-  for (std::size_t done = 0; done < ids.size();) {
-    const std::size_t batch = std::min<std::size_t>(force_batch_, ids.size() - done);
+  while (!ids.empty()) {
+    const Span<const Token> now = ids.take_front(force_batch_);
+    const std::size_t batch = now.size();
     logits.resize(batch * n_tokens_);
-    if (!forward_.run(ids.subspan(done, batch), position_, probe_) ||
+    if (!forward_.run(now, position_, probe_) ||
         !forward_.logits(0, batch, logits.data(), probe_)) {
       return;
     }
@@ -85,7 +83,6 @@ void OracleEngine::force(Span<const Token> ids, const LogitsSink& sink) {
       prediction_ = argmax(row, n_tokens_);
     }
     position_ += static_cast<std::uint32_t>(batch);
-    done += batch;
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <stdexcept>
 #include <vector>
 
+#include <minfer/argmax.h>
 #include <minfer/rope.h>
 
 #include "attention.cuh"
@@ -23,7 +23,6 @@ class GpuEngine final : public Engine {
       : config_(config_with_heads(model, {32, 64, 128})),
         context_(options.context),
         step_tokens_(options.value("TCHUNK", kMaxTokens)),
-        weight_bytes_(model.bytes_per_token()),
         device_("the model with a context of " + std::to_string(context_) + " tokens", model,
                 options, RopeTable(config_.head_dim, config_.rope_base, context_)) {}
 
@@ -35,10 +34,9 @@ class GpuEngine final : public Engine {
   void truncate(std::uint32_t position) override { position_ = position; }
 
   void prefill(Span<const Token> ids) override {
-    for (std::size_t done = 0; done < ids.size();) {
-      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
-      done += n;
-      step(ids.subspan(done - n, n), done == ids.size() ? 1 : 0);
+    while (!ids.empty()) {
+      const Span<const Token> now = ids.take_front(step_tokens_);
+      step(now, ids.empty() ? 1 : 0);
     }
     fetch_predictions(1);
   }
@@ -57,21 +55,21 @@ class GpuEngine final : public Engine {
 
   void force(Span<const Token> ids, const LogitsSink& sink) override {
     std::vector<float> logits;
-    for (std::size_t done = 0; done < ids.size();) {
-      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
-      step(ids.subspan(done, n), n);
+    while (!ids.empty()) {
+      const Span<const Token> now = ids.take_front(step_tokens_);
+      const std::size_t n = now.size();
+      step(now, n);
       fetch_predictions(n);
       logits.resize(n * config_.n_tokens);
       stream_.download(logits.data(), device_->work.logits, logits.size());
       for (std::size_t t = 0; t < n; ++t) {
         sink(position_ - n + t, logits.data() + t * config_.n_tokens);
       }
-      done += n;
     }
   }
 
   std::uint64_t bytes_per_token(std::uint32_t position) const override {
-    return weight_bytes_ + device_->cache.bytes(position + 1);
+    return device_->model.bytes_per_token() + device_->cache.bytes(position + 1);
   }
 
   std::optional<StepCost> time_kernels(std::uint32_t passes) override {
@@ -84,10 +82,7 @@ class GpuEngine final : public Engine {
   void fetch_predictions(std::size_t n) {
     Prediction predictions[kMaxTokens];
     stream_.download(predictions, device_->work.predictions, n);
-    for (std::size_t t = 0; t < n; ++t) {
-      if (predictions[t].id >= 0) continue;
-      throw std::runtime_error("the logits are not numbers: damaged weights?");
-    }
+    for (std::size_t t = 0; t < n; ++t) require_token(predictions[t]);
     prediction_ = predictions[n - 1];
   }
 
@@ -113,57 +108,53 @@ class GpuEngine final : public Engine {
 
   /// The layers, which leave their output in x.
   void forward(const Step& s) {
-    launch_embed(s, device_->work.x, device_->weights.token_embedding);
+    launch_embed(s, device_->work.x, device_->token_embedding);
     for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
-      attention_block(s, device_->weights.layers[layer], device_->cache.layer(layer));
-      feed_forward_block(s, device_->weights.layers[layer]);
+      attention_block(s, device_->layers[layer], device_->cache.layer(layer));
+      feed_forward_block(s, device_->layers[layer]);
     }
   }
 
   /// x += W_o attention(norm(x)), with the step's K and V added to the cache.
   void attention_block(const Step& s, const DeviceLayer& w, const KvLayer& cache) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, work.x, w.attn_norm, c.d_model, c.rms_eps);
+    launch_rmsnorm(s, work.normed, work.x, w.attn_norm, config_.d_model, config_.rms_eps);
     launch_gemv(s, work.q, w.w_q, work.normed);
     launch_gemv(s, work.k, w.w_k, work.normed);
     launch_gemv(s, work.v, w.w_v, work.normed);
-    launch_add_bias(s, work.q, w.b_q, c.d_q());
-    launch_add_bias(s, work.k, w.b_k, c.d_kv());
-    launch_add_bias(s, work.v, w.b_v, c.d_kv());
-    launch_rope(s, work.q, device_->cosines, device_->sines, c.n_heads, c.head_dim);
-    launch_rope(s, work.k, device_->cosines, device_->sines, c.n_kv_heads, c.head_dim);
+    launch_add_bias(s, work.q, w.b_q, config_.d_q());
+    launch_add_bias(s, work.k, w.b_k, config_.d_kv());
+    launch_add_bias(s, work.v, w.b_v, config_.d_kv());
+    launch_rope(s, work.q, device_->cosines, device_->sines, config_.n_heads, config_.head_dim);
+    launch_rope(s, work.k, device_->cosines, device_->sines, config_.n_kv_heads, config_.head_dim);
     launch_append_kv(s, cache, work.k, work.v);
-    launch_attention(s, work.attended, work.scores, work.q, cache, c, context_);
+    launch_attention(s, work.attended, work.scores, work.q, cache, config_, context_);
     launch_gemv(s, work.projected, w.w_o, work.attended);
-    launch_add(s, work.x, work.projected, c.d_model);
+    launch_add(s, work.x, work.projected, config_.d_model);
   }
 
   /// x += W_down swiglu(W_gate norm(x), W_up norm(x)).
   void feed_forward_block(const Step& s, const DeviceLayer& w) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, work.x, w.ffn_norm, c.d_model, c.rms_eps);
+    launch_rmsnorm(s, work.normed, work.x, w.ffn_norm, config_.d_model, config_.rms_eps);
     launch_gemv(s, work.gate, w.w_gate, work.normed);
     launch_gemv(s, work.up, w.w_up, work.normed);
-    launch_swiglu(s, work.gate, work.up, c.d_ff);
+    launch_swiglu(s, work.gate, work.up, config_.d_ff);
     launch_gemv(s, work.projected, w.w_down, work.gate);
-    launch_add(s, work.x, work.projected, c.d_model);
+    launch_add(s, work.x, work.projected, config_.d_model);
   }
 
   /// Logits and their argmax, from rows of x.
   void predict(const Step& s, const float* x) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, x, device_->weights.output_norm, c.d_model, c.rms_eps);
-    launch_gemv(s, work.logits, device_->weights.lm_head, work.normed);
-    launch_argmax(s, work.predictions, work.logits, c.n_tokens);
+    launch_rmsnorm(s, work.normed, x, device_->output_norm, config_.d_model, config_.rms_eps);
+    launch_gemv(s, work.logits, device_->lm_head, work.normed);
+    launch_argmax(s, work.predictions, work.logits, config_.n_tokens);
   }
 
   const ModelConfig& config_;
   const std::uint32_t context_;
-  const std::uint32_t step_tokens_;   ///< of a prompt that a step carries
-  const std::uint64_t weight_bytes_;  ///< that a step reads
+  const std::uint32_t step_tokens_;  ///< of a prompt that a step carries
   std::uint32_t position_ = 0;
   Prediction prediction_;  ///< of what follows
   StepInput input_;        ///< what was copied last

@@ -35,28 +35,6 @@ struct DeviceLayer {
   Matrix w_down = upload(arena, model, host.w_down);  ///< [d_model, d_ff]
 };
 
-struct Weights {
-  Arena& arena;
-  const Model& model;
-
-  Matrix token_embedding = upload(arena, model, model.token_embedding());  ///< [n_vocab, d_model]
-  std::vector<DeviceLayer> layers = upload_layers();
-  const float* output_norm = arena.upload(model.output_norm(), model.config().d_model);
-  Matrix lm_head = upload_head();  ///< [n_tokens, d_model]
-
-  std::vector<DeviceLayer> upload_layers() const {
-    std::vector<DeviceLayer> result;
-    for (const LayerWeights& layer : model.layers()) result.push_back({arena, model, layer});
-    return result;
-  }
-  Matrix upload_head() const {
-    Matrix head = model.lm_head();
-    if (!model.tied()) return upload(arena, model, head);
-    head.data = token_embedding.data;
-    return head;
-  }
-};
-
 /// What a step writes: a row a token.
 struct Workspace {
   Arena& arena;
@@ -86,11 +64,20 @@ struct DeviceState {
   const RopeTable& rope;
   const ModelConfig& c = model.config();
 
-  Weights weights = {arena, model};
+  Matrix token_embedding = upload(arena, model, model.token_embedding());  ///< [n_vocab, d_model]
+  std::vector<DeviceLayer> layers = upload_layers();
+  const float* output_norm = arena.upload(model.output_norm(), c.d_model);
+  Matrix lm_head = upload_head(arena, model, token_embedding);  ///< [n_tokens, d_model]
   KvCache cache = {arena, c, options.context};
   const float* cosines = arena.upload(rope.cos_table());  ///< [context, head_dim/2]
   const float* sines = arena.upload(rope.sin_table());    ///< [context, head_dim/2]
   Workspace work = {arena, c, options.context};
+
+  std::vector<DeviceLayer> upload_layers() const {
+    std::vector<DeviceLayer> result;
+    for (const LayerWeights& layer : model.layers()) result.push_back({arena, model, layer});
+    return result;
+  }
 };
 
 }  // namespace minfer

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// RMSNorm, sums, SwiGLU and argmax. Below each kernel stands its launch, with the bytes that it has
-// to move at least: the benchmark makes GB/s of them. T is the tokens of the step, and numbers are
-// f32 where no type is given. Kernels are named as the oracle's functions are.
+// RMSNorm, sums, SwiGLU and argmax, named as the oracle's functions are, each with its launch below
+// it. T is the tokens of the step, and numbers are f32 where no type is given.
 #pragma once
 
 #include <minfer/engine.h>

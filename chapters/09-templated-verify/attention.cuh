@@ -3,9 +3,6 @@
 // Rotary embedding, the KV cache and attention.
 #pragma once
 
-#include <stdexcept>
-#include <string>
-
 #include <minfer/math.h>
 
 #include "cache.h"
@@ -193,20 +190,13 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)  // a block an SM: up to
   values(y + row * kHeadDim, head);
 }
 
-/// @pre head_dim is 32, 64 or 128
 inline void launch_attention(const Step& s, float* y, float* notes, const float* q,
                              const KvLayer& cache, const AttentionShape& shape,
                              std::uint32_t context) {
-  with_constant<32, 64, 128>(shape.head_dim, [&](auto head_dim) {
-    if constexpr (head_dim % (4 * kTeam) == 0) {
-      s.launch(attention<head_dim>, shape.n_heads, kAttentionThreads,
-               {s.n_tokens * 8ull * shape.d_q(), 8ull * shape.d_kv()}, y, notes, q, cache, s.input,
-               shape, context);
-    } else {
-      throw std::invalid_argument("attention: a head of " + std::to_string(head_dim) +
-                                  " has no four values for each lane of a team of " +
-                                  std::to_string(kTeam));
-    }
+  with_head_dim<4 * kTeam>(shape.head_dim, [&](auto head_dim) {
+    s.launch(attention<head_dim>, shape.n_heads, kAttentionThreads,
+             {s.n_tokens * 8ull * shape.d_q(), 8ull * shape.d_kv()}, y, notes, q, cache, s.input,
+             shape, context);
   });
 }
 

@@ -3,10 +3,10 @@
 #include <array>
 #include <chrono>
 #include <map>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include <minfer/argmax.h>
 #include <minfer/rope.h>
 
 #include "attention.cuh"
@@ -41,7 +41,6 @@ class GpuEngine final : public Engine {
         context_(options.context),
         step_tokens_(options.value("TCHUNK", kMaxTokens)),
         guessed_(options.value("SPEC", 0) == 0 ? 0 : step_tokens_ - 1),
-        layer_bytes_(model.bytes_per_token() - model.lm_head().bytes()),
         device_("the model with a context of " + std::to_string(context_) + " tokens", model,
                 options, RopeTable(config_.head_dim, config_.rope_base, context_)) {
     if (options.value("SPEC", 0) == 1) speculation_ = Speculation(shortest(time_steps(2)));
@@ -56,11 +55,10 @@ class GpuEngine final : public Engine {
 
   void prefill(Span<const Token> ids) override {
     speculation_.read(ids, position_);
-    for (std::size_t done = 0; done < ids.size();) {
-      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
-      done += n;
-      set_input(ids.subspan(done - n, n));
-      step(n, done == ids.size() ? 1 : 0);
+    while (!ids.empty()) {
+      const Span<const Token> now = ids.take_front(step_tokens_);
+      set_input(now);
+      step(now.size(), ids.empty() ? 1 : 0);
     }
     prediction_ = fetch_predictions(1)[0];
   }
@@ -91,9 +89,10 @@ class GpuEngine final : public Engine {
   void force(Span<const Token> ids, const LogitsSink& sink) override {
     speculation_.read(ids, position_);
     std::vector<float> logits;
-    for (std::size_t done = 0; done < ids.size();) {
-      const std::size_t n = std::min<std::size_t>(step_tokens_, ids.size() - done);
-      set_input(ids.subspan(done, n));
+    while (!ids.empty()) {
+      const Span<const Token> now = ids.take_front(step_tokens_);
+      const std::size_t n = now.size();
+      set_input(now);
       step(n, n);
       prediction_ = fetch_predictions(n)[n - 1];
       logits.resize(n * config_.n_tokens);
@@ -101,14 +100,13 @@ class GpuEngine final : public Engine {
       for (std::size_t t = 0; t < n; ++t) {
         sink(position_ - n + t, logits.data() + t * config_.n_tokens);
       }
-      done += n;
     }
   }
 
   std::uint64_t decode_steps() const override { return decode_steps_; }
 
   std::uint64_t bytes_per_token(std::uint32_t position) const override {
-    return layer_bytes_ + device_->head.bytes + device_->cache.bytes(position + 1);
+    return device_->model.layer_bytes() + device_->head.bytes + device_->cache.bytes(position + 1);
   }
 
   std::vector<std::vector<double>> time_steps(std::uint32_t passes) override {
@@ -142,10 +140,7 @@ class GpuEngine final : public Engine {
   std::array<Prediction, kMaxTokens> fetch_predictions(std::size_t n) {
     std::array<Prediction, kMaxTokens> predictions;
     stream_.download(predictions.data(), device_->work.predictions, n);
-    for (std::size_t t = 0; t < n; ++t) {
-      if (predictions[t].id >= 0) continue;
-      throw std::runtime_error("the logits are not numbers: damaged weights?");
-    }
+    for (std::size_t t = 0; t < n; ++t) require_token(predictions[t]);
     return predictions;
   }
 
@@ -181,62 +176,58 @@ class GpuEngine final : public Engine {
 
   /// The layers, which leave their output in x.
   void forward(const Step& s) {
-    launch_embed(s, device_->work.x, device_->weights.token_embedding);
+    launch_embed(s, device_->work.x, device_->token_embedding);
     for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
-      attention_block(s, device_->weights.layers[layer], device_->cache.layer(layer));
-      feed_forward_block(s, device_->weights.layers[layer]);
+      attention_block(s, device_->layers[layer], device_->cache.layer(layer));
+      feed_forward_block(s, device_->layers[layer]);
     }
   }
 
   /// x += W_o attention(norm(x)), with the step's K and V added to the cache.
   void attention_block(const Step& s, const DeviceLayer& w, const KvLayer& cache) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, work.x, w.attn_norm, c.d_model, c.rms_eps);
-    launch_quantize(s, work.quantized, work.normed, c.d_model);
+    launch_rmsnorm(s, work.normed, work.x, w.attn_norm, config_.d_model, config_.rms_eps);
+    launch_quantize(s, work.quantized, work.normed, config_.d_model);
     launch_gemv_q4_0(s, work.q, w.w_q, work.quantized);
     launch_gemv_q4_0(s, work.k, w.w_k, work.quantized);
     launch_gemv_q4_0(s, work.v, w.w_v, work.quantized);
-    launch_add_bias(s, work.q, w.b_q, c.d_q());
-    launch_add_bias(s, work.k, w.b_k, c.d_kv());
-    launch_add_bias(s, work.v, w.b_v, c.d_kv());
-    launch_rope(s, work.q, device_->cosines, device_->sines, c.n_heads, c.head_dim);
-    launch_rope(s, work.k, device_->cosines, device_->sines, c.n_kv_heads, c.head_dim);
+    launch_add_bias(s, work.q, w.b_q, config_.d_q());
+    launch_add_bias(s, work.k, w.b_k, config_.d_kv());
+    launch_add_bias(s, work.v, w.b_v, config_.d_kv());
+    launch_rope(s, work.q, device_->cosines, device_->sines, config_.n_heads, config_.head_dim);
+    launch_rope(s, work.k, device_->cosines, device_->sines, config_.n_kv_heads, config_.head_dim);
     launch_append_kv(s, cache, work.k, work.v);
-    launch_attention(s, work.attended, work.scores, work.q, cache, c, context_);
-    launch_quantize(s, work.quantized, work.attended, c.d_q());
+    launch_attention(s, work.attended, work.scores, work.q, cache, config_, context_);
+    launch_quantize(s, work.quantized, work.attended, config_.d_q());
     launch_gemv_q4_0(s, work.projected, w.w_o, work.quantized);
-    launch_add(s, work.x, work.projected, c.d_model);
+    launch_add(s, work.x, work.projected, config_.d_model);
   }
 
   /// x += W_down swiglu(W_gate norm(x), W_up norm(x)).
   void feed_forward_block(const Step& s, const DeviceLayer& w) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, work.x, w.ffn_norm, c.d_model, c.rms_eps);
-    launch_quantize(s, work.quantized, work.normed, c.d_model);
+    launch_rmsnorm(s, work.normed, work.x, w.ffn_norm, config_.d_model, config_.rms_eps);
+    launch_quantize(s, work.quantized, work.normed, config_.d_model);
     launch_gemv_q4_0(s, work.gate, w.w_gate, work.quantized);
     launch_gemv_q4_0(s, work.up, w.w_up, work.quantized);
-    launch_swiglu(s, work.gate, work.up, c.d_ff);
-    launch_quantize(s, work.quantized, work.gate, c.d_ff);
+    launch_swiglu(s, work.gate, work.up, config_.d_ff);
+    launch_quantize(s, work.quantized, work.gate, config_.d_ff);
     launch_gemv_q4_0(s, work.projected, w.w_down, work.quantized);
-    launch_add(s, work.x, work.projected, c.d_model);
+    launch_add(s, work.x, work.projected, config_.d_model);
   }
 
   /// Logits and their argmax, from rows of x; the last is the token that comes step_tokens on.
   void predict(const Step& s, const float* x, std::uint32_t step_tokens) {
-    const ModelConfig& c = config_;
     const Workspace& work = device_->work;
-    launch_rmsnorm(s, work.normed, x, device_->weights.output_norm, c.d_model, c.rms_eps);
+    launch_rmsnorm(s, work.normed, x, device_->output_norm, config_.d_model, config_.rms_eps);
     device_->head.launch(s, work.logits, work.normed);
-    launch_argmax(s, work.predictions, work.logits, c.n_tokens, step_tokens);
+    launch_argmax(s, work.predictions, work.logits, config_.n_tokens, step_tokens);
   }
 
   const ModelConfig& config_;
   const std::uint32_t context_;
   const std::uint32_t step_tokens_;  ///< of a prompt that a step carries
   const std::uint32_t guessed_;      ///< tokens that a step may have beyond the one that is known
-  const std::uint64_t layer_bytes_;  ///< of weights that a step reads, the head's left out
   std::uint32_t position_ = 0;
   Prediction prediction_;  ///< of what follows
   StepInput input_;        ///< what was copied last

@@ -3,8 +3,6 @@
 // Quantized matrices and vectors, as they lie in device memory.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
 #include <minfer/math.h>

@@ -37,21 +37,6 @@ struct DeviceLayer {
   MatrixQ4_0 w_down = upload_q4_0(arena, model, host.w_down);  ///< [d_model, d_ff]
 };
 
-struct Weights {
-  Arena& arena;
-  const Model& model;
-
-  Matrix token_embedding = upload(arena, model, model.token_embedding());  ///< [n_vocab, d_model]
-  std::vector<DeviceLayer> layers = upload_layers();
-  const float* output_norm = arena.upload(model.output_norm(), model.config().d_model);
-
-  std::vector<DeviceLayer> upload_layers() const {
-    std::vector<DeviceLayer> result;
-    for (const LayerWeights& layer : model.layers()) result.push_back({arena, model, layer});
-    return result;
-  }
-};
-
 /// What a step writes: a row a token.
 struct Workspace {
   Arena& arena;
@@ -89,12 +74,20 @@ struct DeviceState {
   const RopeTable& rope;
   const ModelConfig& c = model.config();
 
-  Weights weights = {arena, model};
-  Head head = make_head(arena, model, weights.token_embedding, options);
+  Matrix token_embedding = upload(arena, model, model.token_embedding());  ///< [n_vocab, d_model]
+  std::vector<DeviceLayer> layers = upload_layers();
+  const float* output_norm = arena.upload(model.output_norm(), c.d_model);
+  Head head = make_head(arena, model, token_embedding, options);
   KvCache cache = make_cache(arena, c, options);
   const float* cosines = arena.upload(rope.cos_table());  ///< [context, head_dim/2]
   const float* sines = arena.upload(rope.sin_table());    ///< [context, head_dim/2]
   Workspace work = {arena, c, options.context};
+
+  std::vector<DeviceLayer> upload_layers() const {
+    std::vector<DeviceLayer> result;
+    for (const LayerWeights& layer : model.layers()) result.push_back({arena, model, layer});
+    return result;
+  }
 };
 
 }  // namespace minfer

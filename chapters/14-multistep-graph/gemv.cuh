@@ -125,7 +125,7 @@ inline MatrixQ4_0 upload_q4_0(Arena& arena, const Model& model, const Matrix& fr
   }
   arena.copy(w.q, q);
   arena.copy(w.d, d);
-  if (from.tensor) model.file().release(*from.tensor);
+  model.release(from);
   return w;
 }
 

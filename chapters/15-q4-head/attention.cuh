@@ -4,8 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <minfer/engine.h>
@@ -300,23 +298,16 @@ __global__ void attention_merge(float* y,                ///< out [T, n_heads, h
 
 /// @param chunks  of kChunk positions, by a block each, as many as the last position needs or more;
 ///                1: a block attends to all positions
-/// @pre head_dim is 32, 64 or 128
 template <class Layer>
 void launch_attention(const Step& s, float* y, const Partials& partials, float* notes,
                       const float* q, const Layer& cache, const AttentionShape& shape,
                       std::uint32_t context, std::uint32_t chunks) {
   // The partials are left out: they are a hundredth of the cache.
   const std::uint64_t vector = s.n_tokens * 4ull * shape.d_q();
-  with_constant<32, 64, 128>(shape.head_dim, [&](auto head_dim) {
-    if constexpr (head_dim % (4 * kTeam) == 0) {
-      s.launch(attention<head_dim, Layer>, chunks * shape.n_heads, kAttentionThreads,
-               {chunks == 1 ? 2 * vector : vector, Layer::bytes_a_position(shape)},
-               chunks == 1 ? y : nullptr, partials, notes, q, cache, s.input, shape, context);
-    } else {
-      throw std::invalid_argument("attention: a head of " + std::to_string(head_dim) +
-                                  " has no four values for each lane of a team of " +
-                                  std::to_string(kTeam));
-    }
+  with_head_dim<4 * kTeam>(shape.head_dim, [&](auto head_dim) {
+    s.launch(attention<head_dim, Layer>, chunks * shape.n_heads, kAttentionThreads,
+             {chunks == 1 ? 2 * vector : vector, Layer::bytes_a_position(shape)},
+             chunks == 1 ? y : nullptr, partials, notes, q, cache, s.input, shape, context);
   });
   if (chunks == 1) return;
   s.launch(attention_merge, shape.n_heads, shape.head_dim, {vector}, y, partials, s.input, chunks);

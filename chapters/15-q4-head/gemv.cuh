@@ -134,7 +134,7 @@ inline MatrixQ4_0 upload_q4_0(Arena& arena, const Model& model, const Matrix& fr
     arena.copy(w.q + std::size_t(first) * n_blocks, q);
     arena.copy(w.d + std::size_t(first) * n_blocks, d);
   }
-  if (from.tensor) model.file().release(*from.tensor);
+  model.release(from);
   return w;
 }
 

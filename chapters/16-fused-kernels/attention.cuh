@@ -4,8 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -305,7 +303,6 @@ __global__ void attention_merge(QuantizedVector y,       ///< out [T, n_heads, h
 }
 
 /// @param chunks  of kChunk positions, by a block each, as many as the last position needs or more
-/// @pre head_dim is 32, 64 or 128
 template <class Layer>
 void launch_attention(const Step& s, const QuantizedVector& y, const Partials& partials,
                       const float* q, const Layer& cache, const AttentionShape& shape,
@@ -313,18 +310,11 @@ void launch_attention(const Step& s, const QuantizedVector& y, const Partials& p
   // The partials are left out: they are a hundredth of the cache.
   const std::uint64_t q_bytes = s.n_tokens * 4ull * shape.d_q();
   const std::uint64_t y_bytes = s.n_tokens * (shape.d_q() + shape.d_q() / 4ull);
-  with_constant<32, 64, 128>(shape.head_dim, [&](auto head_dim) {
-    if constexpr (head_dim % (4 * kTeam) == 0) {
-      const Traffic traffic = {q_bytes + (chunks == 1 ? y_bytes : 0),
-                               Layer::bytes_a_position(shape)};
-      launch(s.begin, attention<head_dim, Layer>, {chunks * shape.n_heads, s.n_tokens},
-             kAttentionThreads, 0, traffic, s.stream, chunks == 1 ? y : QuantizedVector{}, partials,
-             q, cache, s.input, shape);
-    } else {
-      throw std::invalid_argument("attention: a head of " + std::to_string(head_dim) +
-                                  " has no four values for each lane of a team of " +
-                                  std::to_string(kTeam));
-    }
+  with_head_dim<4 * kTeam>(shape.head_dim, [&](auto head_dim) {
+    const Traffic traffic = {q_bytes + (chunks == 1 ? y_bytes : 0), Layer::bytes_a_position(shape)};
+    launch(s.begin, attention<head_dim, Layer>, {chunks * shape.n_heads, s.n_tokens},
+           kAttentionThreads, 0, traffic, s.stream, chunks == 1 ? y : QuantizedVector{}, partials,
+           q, cache, s.input, shape);
   });
   if (chunks == 1) return;
   launch(s.begin, attention_merge, {shape.n_heads, s.n_tokens}, shape.head_dim, 0, Traffic{y_bytes},

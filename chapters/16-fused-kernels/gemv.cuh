@@ -120,7 +120,7 @@ MatrixQ4_0 upload_q4_0(Arena& arena, const Model& model, const std::vector<Matri
     const std::vector<std::byte> bytes = requantized(m, TensorType::kQ4_0, pool);
     const auto* first = reinterpret_cast<const BlockQ4_0*>(bytes.data());
     blocks.insert(blocks.end(), first, first + std::size_t(m.rows) * n_blocks);
-    if (m.tensor) model.file().release(*m.tensor);
+    model.release(m);
   }
   std::vector<uint4> q(blocks.size());
   std::vector<std::uint16_t> d(blocks.size());

@@ -3,21 +3,18 @@
 // The lm_head: a quarter of the 1.5B's bytes in one matrix, in the format that LMHEAD names.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <vector>
 
 #include <minfer/engine.h>
-#include <minfer/threads.h>
 
 #include "cuda/arena.h"
 #include "gemv.cuh"
 
 namespace minfer {
 
-/// d = max |x| / 32512 over each run of 32, q = x / d rounded to nearest, half to even: an int16 as
-/// two int8, q = 256 * high + low.
+/// d = max |x| / 32512 over each run of 32, q = x / d rounded to nearest, half to even.
 /// @pre n % 32 == 0
 /// @why With int8 activations the head overturns 3 of 1174 predictions, all near ties, with these
 /// none. A step 256 times finer costs no byte of W. 32512 is 127 * 256: above 32639 a value's high
@@ -175,36 +172,31 @@ struct Head {
 
 /// LMHEAD=0: the file's head, in fp32.
 inline Head head_of_file(Arena& arena, const Model& model, const Matrix& token_embedding) {
-  Matrix w = model.tied() ? model.lm_head() : upload(arena, model, model.lm_head());
-  if (model.tied()) w.data = token_embedding.data;
+  const Matrix w = upload_head(arena, model, token_embedding);
   return {w.bytes(),
           [w](const Step& s, float* logits, const float* x) { launch_gemv(s, logits, w, x); }};
 }
 
 /// A matrix's rows in Q8_0, on the device.
 inline MatrixQ8_0 upload_q8_0(Arena& arena, const Matrix& from) {
-  constexpr std::uint32_t kRows = 4096;  // at a time
-  const std::uint32_t cols = from.cols, n_blocks = cols / 32;
-  const MatrixQ8_0 w = {from.rows, cols, arena.take<std::int8_t>(from.rows, cols),
+  const std::uint32_t n_blocks = from.cols / 32;
+  const MatrixQ8_0 w = {from.rows, from.cols, arena.take<std::int8_t>(from.rows, from.cols),
                         arena.take<std::uint16_t>(from.rows, n_blocks)};
-  ThreadPool pool(0);
-  for (std::uint32_t first = 0; arena.is_placed() && first < w.rows; first += kRows) {
-    const Matrix rows = from.slice(first, std::min(kRows, w.rows - first));
-    const std::vector<std::byte> bytes = requantized(rows, TensorType::kQ8_0, pool);
-    const auto* blocks = reinterpret_cast<const BlockQ8_0*>(bytes.data());
-    std::vector<std::int8_t> q(std::size_t(rows.rows) * cols);
-    std::vector<std::uint16_t> d(q.size() / 32);
+  if (!arena.is_placed()) return w;
+  for_each_as_q8_0(from, [&](std::size_t first, Span<const BlockQ8_0> blocks) {
+    std::vector<std::int8_t> q(blocks.size() * 32);
+    std::vector<std::uint16_t> d(blocks.size());
     for (std::size_t b = 0; b < d.size(); ++b) {
-      std::int8_t* row = &q[b / n_blocks * cols];
+      std::int8_t* row = &q[b / n_blocks * w.cols];
       for (std::uint32_t i = 0; i < 2; ++i) {
         const std::uint32_t unit = interleaved<2>(b % n_blocks, i, n_blocks);
         std::memcpy(row + 16 * unit, blocks[b].qs + 16 * i, 16);
       }
       d[b] = blocks[b].d;
     }
-    arena.copy(w.q + std::size_t(first) * cols, q);
-    arena.copy(w.d + std::size_t(first) * n_blocks, d);
-  }
+    arena.copy(w.q + first * 32, q);
+    arena.copy(w.d + first, d);
+  });
   return w;
 }
 
@@ -217,7 +209,7 @@ inline Int16Vector take_int16(Arena& arena, std::uint32_t n) {
 /// LMHEAD=8: requantized to Q8_0, with int16 activations.
 inline Head head_q8_0(Arena& arena, const Model& model) {
   const MatrixQ8_0 w = upload_q8_0(arena, model.lm_head());
-  if (arena.is_placed() && model.lm_head().tensor) model.file().release(*model.lm_head().tensor);
+  if (arena.is_placed()) model.release(model.lm_head());
   const Int16Vector x_int16 = take_int16(arena, w.cols);
   return {w.bytes(), [w, x_int16](const Step& s, float* logits, const float* x) {
             launch_quantize_int16(s, x_int16, x, w.cols);

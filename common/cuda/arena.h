@@ -90,8 +90,16 @@ class Arena {
 /// Copies a matrix, still quantized, and gives its pages of the file back.
 inline Matrix upload(Arena& arena, const Model& model, Matrix m) {
   m.data = arena.upload(m.data, m.bytes());
-  if (arena.is_placed() && m.tensor) model.file().release(*m.tensor);
+  if (arena.is_placed()) model.release(m);
   return m;
+}
+
+/// The lm_head likewise; where it is the token embedding itself, that is there already.
+inline Matrix upload_head(Arena& arena, const Model& model, const Matrix& token_embedding) {
+  Matrix head = model.lm_head();
+  if (!model.tied()) return upload(arena, model, head);
+  head.data = token_embedding.data;
+  return head;
 }
 
 /// A T whose arrays are in device memory. T is an aggregate that begins with an Arena&, from which

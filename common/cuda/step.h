@@ -6,6 +6,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +51,20 @@ struct Step {
 template <std::uint32_t... kValues, class F>
 void with_constant(std::uint32_t n, F f) {
   (void)((n == kValues && (f(std::integral_constant<std::uint32_t, kValues>()), true)) || ...);
+}
+
+/// Calls f with a head's size as a constant: 32, 64 or 128.
+/// @throws std::invalid_argument where that is no multiple of kPart, by which a kernel reads it
+template <std::uint32_t kPart, class F>
+void with_head_dim(std::uint32_t head_dim, F f) {
+  with_constant<32, 64, 128>(head_dim, [&](auto size) {
+    if constexpr (size % kPart == 0) {
+      f(size);
+    } else {
+      throw std::invalid_argument("attention heads of " + std::to_string(size) +
+                                  ": expected a multiple of " + std::to_string(kPart));
+    }
+  });
 }
 
 }  // namespace minfer

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <stdexcept>
 
 #include <minfer/engine.h>
 
@@ -27,6 +28,11 @@ inline Prediction argmax(const float* logits, std::size_t n) {
   }
   best.margin = first - second;
   return best;
+}
+
+/// @throws std::runtime_error when the prediction has no token
+inline void require_token(const Prediction& prediction) {
+  if (prediction.id < 0) throw std::runtime_error("the logits are not numbers: damaged weights?");
 }
 
 }  // namespace minfer

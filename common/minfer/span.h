@@ -28,6 +28,13 @@ class Span {
   constexpr Span subspan(std::size_t first, std::size_t count) const {
     return Span(data_ + first, count);
   }
+  /// Splits off the first `most` elements, or all if they are fewer, and keeps the others.
+  constexpr Span take_front(std::size_t most) {
+    const Span front(data_, most < size_ ? most : size_);
+    data_ += front.size_;
+    size_ -= front.size_;
+    return front;
+  }
 
  private:
   T* data_ = nullptr;

@@ -3,6 +3,7 @@
 #include "cuda/device.h"
 
 #include "cuda/event.h"
+#include "cuda/step.h"
 #include "faults.h"
 
 using namespace minfer;
@@ -125,6 +126,20 @@ TEST_CASE("kernels are told apart by name") {
   CHECK(kernel_name(reinterpret_cast<const void*>(nothing)) == "(anonymous namespace)::nothing()");
   CHECK_THAT(kernel_name(&attribute == nullptr ? nullptr : reinterpret_cast<const void*>(1)),
              ContainsSubstring("at 0x1"));
+}
+
+TEST_CASE("a head's size is a constant, where a kernel can read it by its parts") {
+  std::uint32_t called = 0;
+  const auto call = [&](auto head_dim) {
+    static_assert(head_dim % 64 == 0);
+    called = head_dim;
+  };
+  for (const std::uint32_t head_dim : {64u, 128u}) {
+    with_head_dim<64>(head_dim, call);
+    CHECK(called == head_dim);
+  }
+  CHECK_THROWS_WITH(with_head_dim<64>(32, call),
+                    "attention heads of 32: expected a multiple of 64");
 }
 
 TEST_CASE("a stream of a capture can't be waited for, and no other can capture into it") {

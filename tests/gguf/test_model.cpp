@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include <minfer/threads.h>
+
 #include "refusal.h"
 
 namespace minfer::test {
@@ -92,6 +94,7 @@ TEST_CASE("bytes per token are what a decode step reads of the file") {
   const std::uint64_t embedding = loaded.model.token_embedding().bytes();
   const std::uint64_t unused = 2 * row_bytes(TensorType::kQ8_0, 32);  // rows of the head
   CHECK(loaded.model.bytes_per_token() == all - embedding - unused);
+  CHECK(loaded.model.layer_bytes() == all - embedding - 8 * row_bytes(TensorType::kQ8_0, 32));
 }
 
 TEST_CASE("without an lm_head the token embedding serves") {
@@ -115,6 +118,28 @@ TEST_CASE("matrices and heads of every type are taken") {
     CHECK(loaded.model.describe() ==
           std::string(type_name(type)) + " layers, " + type_name(type) + " head");
   }
+}
+
+TEST_CASE("a matrix comes in Q8_0 by runs of rows, every block once and in order") {
+  constexpr std::uint32_t kRows = 10'000, kCols = 64;
+  std::vector<float> values(kRows * kCols);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 1013) - 500.0f;
+  }
+  const Matrix m = {TensorType::kF32, kRows, kCols,
+                    reinterpret_cast<const std::byte*>(values.data()), nullptr};
+  std::vector<BlockQ8_0> blocks;
+  int runs = 0;
+  for_each_as_q8_0(m, [&](std::size_t first, Span<const BlockQ8_0> run) {
+    CHECK(first == blocks.size());
+    blocks.insert(blocks.end(), run.begin(), run.end());
+    runs += 1;
+  });
+  CHECK(runs == 3);
+  ThreadPool pool(1);
+  const std::vector<std::byte> whole = requantized(m, TensorType::kQ8_0, pool);
+  REQUIRE(blocks.size() * sizeof blocks[0] == whole.size());
+  CHECK(std::memcmp(blocks.data(), whole.data(), whole.size()) == 0);
 }
 
 TEST_CASE("a Q4_0 file may hold some matrices of Q4_1") {

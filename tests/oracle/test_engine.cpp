@@ -162,6 +162,20 @@ TEST_CASE("a prompt may come in pieces, and decoding may pause") {
   CHECK(answer == expected);
 }
 
+TEST_CASE("a span gives its front away until nothing is left") {
+  const Ids ids = some_ids(7);
+  Span<const Token> rest(ids);
+  std::vector<std::size_t> sizes;
+  Ids seen;
+  while (!rest.empty()) {
+    const Span<const Token> front = rest.take_front(3);
+    sizes.push_back(front.size());
+    seen.insert(seen.end(), front.begin(), front.end());
+  }
+  CHECK(sizes == std::vector<std::size_t>{3, 3, 1});
+  CHECK(seen == ids);
+}
+
 TEST_CASE("what is truncated leaves no trace") {
   const Loaded loaded(seven_heads());
   const Ids prompt = some_ids(20);

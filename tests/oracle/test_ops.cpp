@@ -168,6 +168,8 @@ TEST_CASE("argmax: the lower id among equals, and the lead over the second") {
   CHECK(of({NAN, 2, NAN, 1}).id == 1);
   CHECK(of({NAN, 2, NAN, 1}).margin == 1);
   CHECK(of({NAN, NAN}).id == -1);
+  CHECK_THROWS_AS(require_token(of({NAN, NAN})), std::runtime_error);
+  CHECK_NOTHROW(require_token(of({NAN, 2})));
 }
 
 }  // namespace

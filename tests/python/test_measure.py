@@ -314,7 +314,7 @@ def test_how_llama_cpp_was_built_is_told_without_a_path_of_this_machine(tmp_path
         file.parent.mkdir(parents=True, exist_ok=True)
         kind = {"CXX": "GNU", "CUDA": "NVIDIA"}[language]
         file.write_text(f'set(CMAKE_{language}_COMPILER_ID "{kind}")\nset(CMAKE_{language}_COMPILER_VERSION "{version}")\n')
-    done = subprocess.run([sys.executable, ROOT / "tools" / "llama_build_facts.py", tmp_path, "of a package", "-G", "Ninja",
+    done = subprocess.run([sys.executable, ROOT / "tools" / "llama_build_settings.py", tmp_path, "of a package", "-G", "Ninja",
                            "-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90", f"-DCMAKE_project_INCLUDE={tmp_path}/x.cmake"],
                           capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"llama.cpp": "of a package", "compiler": "GNU 12.2.0", "nvcc": "NVIDIA 13.0.88",

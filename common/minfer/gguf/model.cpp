@@ -315,6 +315,19 @@ std::vector<std::byte> requantized(const Matrix& m, TensorType type, ThreadPool&
   return out;
 }
 
+void for_each_as_q8_0(
+    const Matrix& m,
+    const std::function<void(std::size_t first, Span<const BlockQ8_0> blocks)>& f) {
+  constexpr std::uint32_t kRows = 4096;  // at a time
+  ThreadPool pool(0);
+  const std::size_t row_blocks = m.cols / kBlockElements<BlockQ8_0>;
+  for (std::uint32_t row = 0; row < m.rows; row += kRows) {
+    const Matrix rows = m.slice(row, std::min(kRows, m.rows - row));
+    const std::vector<std::byte> bytes = requantized(rows, TensorType::kQ8_0, pool);
+    f(row * row_blocks, {reinterpret_cast<const BlockQ8_0*>(bytes.data()), rows.rows * row_blocks});
+  }
+}
+
 Model Model::load(const std::string& path, const ModelOptions& options) {
   // Also a file that is to be read whole is mapped first: one that is refused costs no more than
   // the pages that were looked at.
@@ -371,9 +384,9 @@ void Model::requantize_matrices() {
   }
 }
 
-std::uint64_t Model::bytes_per_token() const {
+std::uint64_t Model::layer_bytes() const {
   const std::uint64_t floats_per_layer = 2 * config_.d_model + config_.d_q() + 2 * config_.d_kv();
-  std::uint64_t bytes = lm_head_.bytes() + config_.d_model * sizeof(float);
+  std::uint64_t bytes = config_.d_model * sizeof(float);
   for (const LayerWeights& layer : layers_) {
     bytes += floats_per_layer * sizeof(float);
     for_each_matrix(layer, [&](const Matrix& m) { bytes += m.bytes(); });

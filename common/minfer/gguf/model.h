@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -12,6 +13,7 @@
 #include <minfer/gguf/gguf.h>
 #include <minfer/gguf/quant.h>
 #include <minfer/math.h>
+#include <minfer/span.h>
 
 namespace minfer {
 
@@ -59,6 +61,11 @@ struct Matrix {
 /// A matrix's rows in another type; copied, where they have it already.
 std::vector<std::byte> requantized(const Matrix& m, TensorType type, ThreadPool& pool);
 
+/// Calls f with a matrix's blocks in Q8_0, [rows, cols/32], those of some thousand rows at a time:
+/// all at once need as much memory again. `first` is the first one's number.
+void for_each_as_q8_0(
+    const Matrix& m, const std::function<void(std::size_t first, Span<const BlockQ8_0> blocks)>& f);
+
 /// One transformer layer's weights. Vectors are f32.
 struct LayerWeights {
   const float* attn_norm = nullptr;  ///< [d_model]
@@ -95,8 +102,14 @@ class Model {
   const Matrix& lm_head() const { return lm_head_; }  ///< [n_tokens, d_model]: no UNUSED rows
   /// The lm_head is the token embedding itself, since the file has none of its own.
   bool tied() const { return lm_head_.data == token_embedding_.data; }
-  /// Bytes of weights that one decode step reads: all layers, norms, biases and the lm_head.
-  std::uint64_t bytes_per_token() const;
+  /// Bytes of weights that one decode step reads before the lm_head: all layers, norms and biases.
+  std::uint64_t layer_bytes() const;
+  /// The same with the lm_head.
+  std::uint64_t bytes_per_token() const { return layer_bytes() + lm_head_.bytes(); }
+  /// Gives a matrix's pages of the file back to the system, which reads them again when asked for.
+  void release(const Matrix& m) const {
+    if (m.tensor) file_.release(*m.tensor);
+  }
   /// "Q4_0 layers, Q6_K head; requantized: 6 Q4_1 matrices": for one line on standard error.
   std::string describe() const;
 

@@ -133,13 +133,12 @@ bool Session::feed(Span<const Token> ids) {
   constexpr double kSecondsWanted = 0.5;
   constexpr std::size_t kLeast = 24, kMost = 1024;
   std::size_t piece = kLeast;
-  for (std::size_t done = 0; done < ids.size();) {
+  while (!ids.empty()) {
     if (InterruptGuard::requested()) return false;
-    const std::size_t count = std::min(piece, ids.size() - done);
+    const Span<const Token> front = ids.take_front(piece);
     const double start = now();
-    engine_->prefill(ids.subspan(done, count));
-    done += count;
-    const double rate = static_cast<double>(count) / std::max(now() - start, 1e-6);
+    engine_->prefill(front);
+    const double rate = static_cast<double>(front.size()) / std::max(now() - start, 1e-6);
     piece = std::clamp(static_cast<std::size_t>(rate * kSecondsWanted), kLeast, kMost);
   }
   return !InterruptGuard::requested();

@@ -33,7 +33,7 @@ class Peer:
                 "-fa", str(self.flash_attention), "-o", "jsonl", *extra]
 
 
-def build_facts(programs: Path) -> dict[str, str]:
+def build_settings(programs: Path) -> dict[str, str]:
     """What tools/build_llama_cpp wrote beside the programs; nothing where they were built in another way."""
     file = programs / BUILD_FILE
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -118,7 +118,7 @@ def measure_peer(peer: llama.Peer, measured: Measured, options: Options) -> None
     lines = llama.bench(peer, options.plan, ["-t", str(options.threads)] if options.threads else [])
     programs.add_samples(measured.tests, lines)
     first = lines[0]
-    measured.build = llama.build_facts(peer.programs)
+    measured.build = llama.build_settings(peer.programs)
     commit = first.get("build_commit", "unknown")
     version = measured.build.get("llama.cpp", commit)
     measured.description = f"llama.cpp {version}, {first.get('backends', '')}".rstrip(", ")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Prints how tools/build_llama_cpp built llama.cpp, as JSON, for the records.
 
-    tools/llama_build_facts.py BUILD ORIGIN OPTION...
+    tools/llama_build_settings.py BUILD ORIGIN OPTION...
 """
 
 from __future__ import annotations
