@@ -68,3 +68,32 @@ def test_a_record_holds_the_ratio_of_its_samples():
             assert entry["median"] == pytest.approx(statistics.median(entry["samples"]))
             assert entry["ratio"] == pytest.approx(entry["median"] / variants["fused"]["median"], abs=1e-4)
             assert entry["interval"][0] <= entry["ratio"] <= entry["interval"][1]
+
+
+LEAN = json.loads((ROOT / "tests/chapters/records/h200-lean.json").read_text(encoding="utf-8"))
+PERSISTENT = (ROOT / "chapters/17-persistent-kernel/README.md").read_text(encoding="utf-8")
+SYNTHETIC = ("0.5b-synthetic", "1.5b-synthetic", "3b-synthetic")
+
+
+def test_how_the_persistent_kernel_became_faster_is_what_was_measured():
+    steps = {
+        "as first built": (0, "as first built"),
+        "fewer instructions": (0, "fewer instructions"),
+        "and copies by lanes, not in bulk": (1, "fewer instructions, copies by lanes"),
+        "and copies behind what a phase asks for, norms and biases asked for ahead":
+            (3, "copies behind what a phase asks for, norms and biases asked for ahead"),
+        "and the last warp speaks": (3, "the last warp speaks"),
+    }
+    for told, (sitting, name) in steps.items():
+        samples = LEAN["sittings"][sitting]["samples"][name]
+        row = " | ".join(f"{statistics.median(samples[model]):.0f}" for model in SYNTHETIC)
+        assert f"| {told} | {row} |" in PERSISTENT
+
+
+def test_what_the_persistent_kernels_dead_ends_leave_is_what_was_measured():
+    rows = re.findall(r"^\| [^|]+ \| `([a-z0-9-]+)` \| ([\d.]+ \| [\d.]+ \| [\d.]+) \|$", PERSISTENT, re.MULTILINE)
+    assert {name for name, _ in rows} == {path.stem for path in PATCHES if path.parent.parent.name.startswith("17-")}
+    for name, told in rows:
+        turns = [LEAN["in_turns"][model] for model in SYNTHETIC]
+        medians = [{of: statistics.median(sum(turn[of], [])) for of in ("17", name)} for turn in turns]
+        assert told == " | ".join(f"{each['17'] / each[name]:.3f}" for each in medians)
