@@ -71,7 +71,7 @@ COUNTERS = {
 NEAR_TIE, LEAST_AGREEMENT, FIRST = 0.25, 0.98, 20
 EXACT = ("naive", "warp-gemv", "cuda-graph")
 #: A head of four bits overturns more, and not only near ties: of these it is asked how often alone.
-ROUNDED, LEAST_ROUNDED = ("q4-head", "fused-kernels", "persistent-kernel"), 0.95
+ROUNDED, LEAST_ROUNDED = ("q4-head", "fused-kernels", "persistent-kernel", "tensor-core-steps"), 0.95
 
 
 class Check:

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "barrier.h"
+#include "gemv.cuh"
+#include "model.h"
+#include "plan.h"
+
+namespace minfer {
+
+/// What a pair of q, k or v needs besides its sums.
+struct PairNotes {
+  float2 bias;   ///< of the two
+  float2 angle;  ///< cosine and sine
+};
+
+template <class S>
+__device__ inline PairNotes pair_notes(const DeviceModel& m, std::uint32_t layer,
+                                       std::uint32_t unit, std::uint32_t position) {
+  using U = Units<S, Stage::kQkv>;
+  const float* bias = m.bias + layer * (2 * U::kCount);
+  const std::size_t angle = std::size_t(position) * U::kHalf + unit % U::kHalf;
+  return {{bias[U::row(unit, 0)], bias[U::row(unit, 1)]}, {m.cosines[angle], m.sines[angle]}};
+}
+
+/// q = W_q norm(x) + b_q, rotated, and k and v likewise, v as it is; k and v to their place in the
+/// cache. A warp makes two values that RoPE pairs.
+/// @param x_of_thread  waits for the residual stream, and gives the thread's four values of it
+template <class S, class Cta, class XAt>
+__device__ inline void qkv(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                           std::uint32_t layer, std::uint32_t position, XAt x_of_thread) {
+  using U = Units<S, Stage::kQkv>;
+  const std::uint32_t lane = threadIdx.x % 32;
+  const Range units = cta.units[Stage::kQkv];
+  const float4 norm = four_of_thread<S::kModel>(m.attn_norm + layer * S::kModel);
+  std::uint32_t unit = units.first + threadIdx.x / 32;
+  PairNotes notes = {};
+  if (unit < units.last) notes = pair_notes<S>(m, layer, unit, position);
+
+  const float4 four = x_of_thread();
+  const Kept<S::kModel, Activations8> kept(normed<S::kModel, 2>(four, norm, m.eps));
+#pragma unroll 1
+  for (; unit < units.last; unit += kCtaWarps) {
+    RowSums<S::kModel, 2> sums;
+    sums.add(cta.ring, kept);
+    float first = warp_sum(sums.of_lane[0]) + notes.bias.x;
+    float second = warp_sum(sums.of_lane[1]) + notes.bias.y;
+    const std::uint32_t row = U::row(unit, 0);
+    if (row < S::kQ + S::kKv) {
+      const float rotated = first * notes.angle.x - second * notes.angle.y;
+      second = first * notes.angle.y + second * notes.angle.x;
+      first = rotated;
+    }
+    const std::size_t cached = (std::size_t(layer) * m.context + position) * S::kKv;
+    float* out = row < S::kQ            ? work.q + row
+                 : row < S::kQ + S::kKv ? work.k + cached + (row - S::kQ)
+                                        : work.v + cached + (row - S::kQ - S::kKv);
+    if (lane == 0) out[0] = first;
+    if (lane == 1) out[U::kHalf] = second;
+    if (unit + kCtaWarps < units.last) {
+      notes = pair_notes<S>(m, layer, unit + kCtaWarps, position);
+    }
+  }
+  cta.barrier.arrive();
+}
+
+}  // namespace minfer
