@@ -208,7 +208,8 @@ __device__ inline void finish(const Partials& partials, std::uint32_t head, std:
 }
 
 /// Attention of each of n tokens, the first at `position`, to all positions up to its own,
-/// quantized. A unit is kHeads query heads that share a K/V head, a chunk of positions, and a token.
+/// quantized. A unit is kHeads query heads that share a K/V head, a chunk of positions, and a
+/// token.
 /// @why Each K and V is read once for all of kHeads heads: all that share it where SMs are few, one
 /// where they are many. The bits are the same. Those of earlier positions are under way before the
 /// barrier.
@@ -254,9 +255,7 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     values<S, kHeads>(sums, rows, part, batch, thread);
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       finish<S>(work.partials, token * S::kHeads + head + h, chunk, n_chunks, max[h], sums[h],
-                [&](float value) {
-                  store(token, (head + h) * S::kHeadDim + threadIdx.x, value);
-                });
+                [&](float value) { store(token, (head + h) * S::kHeadDim + threadIdx.x, value); });
     }
     __syncthreads();  // rows, and what values() and finish() share: read; the next unit writes them
   }
@@ -269,10 +268,9 @@ template <class S, std::uint32_t kHeads>
 __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
                                  const Workspace<S>& work, std::uint32_t layer,
                                  std::uint32_t position) {
-  attention<S, kHeads>(barrier, m, work, layer, position, 1,
-                       [&](std::uint32_t, std::uint32_t i, float value) {
-                         quantize(*work.attended, i, value);
-                       });
+  attention<S, kHeads>(
+      barrier, m, work, layer, position, 1,
+      [&](std::uint32_t, std::uint32_t i, float value) { quantize(*work.attended, i, value); });
 }
 
 }  // namespace minfer

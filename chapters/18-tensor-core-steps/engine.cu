@@ -64,9 +64,9 @@ Forms<S> forms_for(const Device& device, std::uint32_t n_ctas) {
              kBytes + TokensCta<SharedCopies>::kBytes}};
   }
   using Copies = BulkCopies;
-  return {largest<Ring<Copies>, S>(device, persistent<S, Copies, 1>, 0),
-          largest<Ring<Copies>, S>(device, persistent_tokens<S, Copies, 1>,
-                                   TokensCta<Copies>::kBytes)};
+  return {
+      largest<Ring<Copies>, S>(device, persistent<S, Copies, 1>, 0),
+      largest<Ring<Copies>, S>(device, persistent_tokens<S, Copies, 1>, TokensCta<Copies>::kBytes)};
 }
 
 /// Greedy decoding on a GPU by one kernel, which goes from token to token by itself and leaves each
@@ -179,8 +179,7 @@ class GpuEngine final : public Engine {
   /// Consumes ids in steps of as many as a step carries, and keeps the last prediction.
   /// @param first_predicted  the first of them behind which there is one
   void consume(Span<const Token> ids, std::size_t first_predicted, bool keeps_logits) {
-    const std::uint32_t n =
-        std::min(step_tokens_, static_cast<std::uint32_t>(ids.size()));
+    const std::uint32_t n = std::min(step_tokens_, static_cast<std::uint32_t>(ids.size()));
     run(ids, n, ceil_div(static_cast<std::uint32_t>(ids.size()), n), first_predicted, keeps_logits,
         [&](const Prediction& p) { return keep(p); });
   }
@@ -230,8 +229,8 @@ class GpuEngine final : public Engine {
 
   /// Takes steps, each of n of the given ids, the last one of what is left; where n is 1, more of
   /// them of what the step before has predicted. Of each prediction, from that behind token
-  /// `first_predicted` on, `take` is told, until it returns false; what the kernel has decoded since
-  /// then is forgotten.
+  /// `first_predicted` on, `take` is told, until it returns false; what the kernel has decoded
+  /// since then is forgotten.
   template <class Take>
   void run(Span<const Token> given, std::uint32_t n, std::uint32_t n_steps,
            std::size_t first_predicted, bool keeps_logits, Take take) {

@@ -187,23 +187,22 @@ struct DeviceState {
                                context,
                                c.rms_eps};
   const std::uint32_t chunks = chunks_of(context);
-  const Workspace<S> work = {
-      arena.take<float>(kMaxTokens, S::kModel),
-      arena.take<float>(kMaxTokens, S::kQ),
-      arena.take<float>(c.n_layers, context, S::kKv),
-      arena.take<float>(c.n_layers, context, S::kKv),
-      {arena.take<float>(kMaxTokens * S::kHeads, chunks, S::kHeadDim),
-       arena.take<float>(kMaxTokens * S::kHeads, chunks),
-       arena.take<float>(kMaxTokens * S::kHeads, chunks),
-       take_zeros<std::uint32_t>(kMaxTokens * S::kHeads), chunks},
-      take_zeros<Int8<S::kQ>>(),
-      take_zeros<Int8<S::kFf>>(),
-      take_zeros<Int8Tokens<S::kQ>>(),
-      take_zeros<Int8Tokens<S::kFf>>(),
-      arena.take<float>(kMaxTokens, c.n_tokens),
-      arena.take<Top2>(n_ctas, kMaxTokens),
-      arena.take<unsigned>(),
-      arena.take<unsigned>()};
+  const Workspace<S> work = {arena.take<float>(kMaxTokens, S::kModel),
+                             arena.take<float>(kMaxTokens, S::kQ),
+                             arena.take<float>(c.n_layers, context, S::kKv),
+                             arena.take<float>(c.n_layers, context, S::kKv),
+                             {arena.take<float>(kMaxTokens * S::kHeads, chunks, S::kHeadDim),
+                              arena.take<float>(kMaxTokens* S::kHeads, chunks),
+                              arena.take<float>(kMaxTokens* S::kHeads, chunks),
+                              take_zeros<std::uint32_t>(kMaxTokens* S::kHeads), chunks},
+                             take_zeros<Int8<S::kQ>>(),
+                             take_zeros<Int8<S::kFf>>(),
+                             take_zeros<Int8Tokens<S::kQ>>(),
+                             take_zeros<Int8Tokens<S::kFf>>(),
+                             arena.take<float>(kMaxTokens, c.n_tokens),
+                             arena.take<Top2>(n_ctas, kMaxTokens),
+                             arena.take<unsigned>(),
+                             arena.take<unsigned>()};
   Token* given = arena.take<Token>(context);
 
   PackedWeights pack() const {

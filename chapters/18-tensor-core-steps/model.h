@@ -89,14 +89,14 @@ struct Workspace {
   float* k;  ///< [n_layers, context, d_kv], rotated
   float* v;  ///< [n_layers, context, d_kv]
   Partials partials;
-  Int8<S::kQ>* attended;  ///< [1]
-  Int8<S::kFf>* hidden;   ///< [1]
+  Int8<S::kQ>* attended;               ///< [1]
+  Int8<S::kFf>* hidden;                ///< [1]
   Int8Tokens<S::kQ>* attended_tokens;  ///< [1], in steps of several tokens
   Int8Tokens<S::kFf>* hidden_tokens;   ///< [1]
-  float* logits;          ///< [T, n_tokens]
-  Top2* best;             ///< [CTAs, T], in steps of one token [CTAs]
-  unsigned* arrived;      ///< [1], of the grid's barrier
-  unsigned* stops;        ///< [1], what the first CTA has seen of Request::stop
+  float* logits;                       ///< [T, n_tokens]
+  Top2* best;                          ///< [CTAs, T], in steps of one token [CTAs]
+  unsigned* arrived;                   ///< [1], of the grid's barrier
+  unsigned* stops;                     ///< [1], what the first CTA has seen of Request::stop
 };
 
 /// A prediction in transit to the host, all at once; kNothing until it is there.

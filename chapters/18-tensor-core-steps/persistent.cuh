@@ -79,8 +79,7 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
   MINFER_SHARED(CtaUnits, units);
   using Tokens = TokensCta<Copies>;
   auto* memory = dynamic_shared<unsigned char>();
-  auto* partials =
-      reinterpret_cast<float*>(memory + n_batches * SharedRing<Copies>::kBytesABatch);
+  auto* partials = reinterpret_cast<float*>(memory + n_batches * SharedRing<Copies>::kBytesABatch);
   auto* zeros = reinterpret_cast<unsigned char*>(partials + kCtaWarps * Tokens::kMostSums);
   if (threadIdx.x == 0) units = cta_units<S>(m.n_tokens, blockIdx.x, gridDim.x);
   for (std::uint32_t i = threadIdx.x; i < kTileBytes; i += kCtaThreads) zeros[i] = 0;

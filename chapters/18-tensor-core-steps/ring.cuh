@@ -107,7 +107,6 @@ template <std::uint32_t kBatches, std::uint32_t kOwed = 0>
 class LaneCopies {
   static_assert(kBatches >= 2 + kOwed, "a take needs two of them");
 
-
  public:
   static constexpr std::size_t kBytesABatch = kBatchBytes;
 
@@ -215,8 +214,8 @@ class Ring {
   std::uint32_t n_under_way_ = 0;        ///< batches that are not through
 };
 
-/// A ring whose tiles all warps of the CTA read. Of a batch that is through another copy begins when
-/// all of them have read it.
+/// A ring whose tiles all warps of the CTA read. Of a batch that is through another copy begins
+/// when all of them have read it.
 /// @pre n_batches > 2
 template <class Copies>
 class SharedRing : public Ring<Copies> {

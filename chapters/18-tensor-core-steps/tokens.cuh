@@ -7,11 +7,11 @@
 
 #include <minfer/math.h>
 
+#include "barrier.h"
 #include "cuda/float4.h"
 #include "cuda/ptx.h"
 #include "cuda/reduce.h"
 #include "cuda/shared.h"
-#include "barrier.h"
 #include "gemv.cuh"
 #include "plan.h"
 #include "quantize.cuh"

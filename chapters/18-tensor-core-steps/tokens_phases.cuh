@@ -28,8 +28,8 @@ __device__ inline void for_each_round(const Range& units, F f) {
   }
 }
 
-/// Which of what TokenSums::leave() has left a thread adds up: a token's, of a warp's unit. Row i of
-/// the unit is kRowStride on.
+/// Which of what TokenSums::leave() has left a thread adds up: a token's, of a warp's unit. Row i
+/// of the unit is kRowStride on.
 struct LeftAt {
   static constexpr std::uint32_t kRowStride = kCtaWarps * kMaxTokens;
   const std::uint32_t token = threadIdx.x % kMaxTokens;
@@ -96,11 +96,10 @@ __device__ inline void add_rows_tokens(Cta& cta, const Workspace<S>& work,
     sums.add(cta, has_unit, StoredTokens<U::K>{y});
     sums.leave(cta);
     if (is_own) {
-      work.x[at.token * S::kModel + row] =
-          x + sum_of_warps(cta, at.first + at.row * at.kRowStride);
+      work.x[at.token * S::kModel + row] = x + sum_of_warps(cta, at.first + at.row * at.kRowStride);
     }
   });
-  if (!has_waited) cta.barrier.wait();  // the same, of which this CTA reads nothing
+  if (!has_waited) cta.barrier.wait();  // the same y, written by others; this CTA reads none of it
   cta.barrier.arrive();
 }
 

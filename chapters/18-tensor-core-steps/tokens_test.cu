@@ -100,8 +100,8 @@ TEST_CASE("the tensor cores add up the bits of a warp that has a row for itself"
   check_stages_of_tokens<ModelShape<896, 96, 14, 2, 64>>(random);     // a lane a block, 28 of them
   check_stages_of_tokens<ModelShape<96, 1536, 3, 1, 32>>(random);     // rows that share a tile
   check_stages_of_tokens<ModelShape<1056, 288, 33, 11, 32>>(random);  // 33 blocks
-  check_stages_of_tokens<ModelShape<64, 4864, 2, 1, 32>>(random);     // five tiles, one of 24 blocks
-  check_stages_of_tokens<ModelShape<2048, 64, 16, 2, 128>>(random);   // two whole ones
+  check_stages_of_tokens<ModelShape<64, 4864, 2, 1, 32>>(random);    // five tiles, one of 24 blocks
+  check_stages_of_tokens<ModelShape<2048, 64, 16, 2, 128>>(random);  // two whole ones
 }
 
 // ------------------------------------------------------------------------------ the norm
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kCtaThreads)
   for (std::uint32_t i = 0; i < WarpsBlocks<N>::kCount; ++i) {
     if (WarpsBlocks<N>::has(i)) kept[WarpsBlocks<N>::block(i) * 32 + threadIdx.x % 32] = own.of(i);
   }
-  __syncthreads();  // what both share of shared memory
+  __syncthreads();  // what KeptTokens shares: read by all, written by none that follows
   for (std::uint32_t t = 0; t < n; ++t) {
     const auto& one =
         normed<N, 2 * kPlanes>(four_of_thread<N>(x + t * N), four_of_thread<N>(w), eps);

@@ -53,6 +53,8 @@ SHARED = {
 BARRIERS = {"read_shared_1": 1, "copy_float4": 0, "reverse_with_barrier": 3}
 OPERATIONS = {"read_after_meeting": {"__syncwarp": 2}, "exchange_by_shuffle": {"__shfl_xor_sync": 1}}
 
+#: Programs whose launches are many steps.
+PERSISTENT = ("lab-persistent-kernel", "lab-tensor-core-steps")
 #: What the README files of chapters say of a program's kernel, a matrix of 896 rows of 28 blocks: its global reads.
 TOLD = {
     "lab-naive": ("gemv", {"02-naive": "{requests}  {sectors}   {needed}   {bytes} |",
@@ -169,7 +171,7 @@ class Check:
                 kernel, told = TOLD[self.program.name]
                 self.told(told, lab.run(self.program, str(model), "count", kernel, "1").launches[0])
         self.equal("what stopped it", report.fault, "")
-        least = 2 if self.program.name == "lab-persistent-kernel" else 13  # a prompt's and a step's; or five a layer, of two
+        least = 2 if self.program.name in PERSISTENT else 13  # a prompt's and a step's; or five a layer, of two
         self.equal("launches", len(report.launches) >= least, True)
         for launch in report.launches:
             self.equal(launch.kernel, [str(race) for race in launch.races], [])
