@@ -29,7 +29,7 @@ nitpick_ignore_regex = [
     # Namespaces have no pages, nor has what is private or the emulator's inside.
     (r"cpp:identifier", r"(::)?minfer(::[a-z_0-9]+)?|MinferSite.*|Identity<T>::type|Loop"),
     # Nor has what depends on a template's arguments.
-    (r"cpp:identifier", r"(T|Tiles<K>|Units<S, kStage>)::\w+"),
+    (r"cpp:identifier", r"(T|X|Own|Cta|Tiles<K>|WarpsBlocks<K>|Units<S, kStage>)::\w+"),
 ]
 
 minfer_out = str(OUT)

@@ -96,31 +96,21 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
     const std::uint32_t first = i * request.step_tokens, left = request.n_given - first;
     const StepTokens step = {request.position + first,
                              left < request.step_tokens ? left : request.step_tokens};
-    const Token* tokens = request.given + first;
-    const auto embedded = [&](std::uint32_t t, std::uint32_t i) {
-      return m.embedding.value(tokens[t], i, S::kModel);
-    };
+    embed_tokens<S>(m, work, step, request.given + first);
+    cta.barrier.arrive();
     const auto x = [&](std::uint32_t t, std::uint32_t i) {
       return by_four(work.x + t * S::kModel)[i / 4];
     };
 #pragma unroll 1
     for (std::uint32_t layer = 0; layer < m.n_layers; ++layer) {
-      qkv_tokens<S>(cta, m, work, layer, step, [&](std::uint32_t t, std::uint32_t i) {
-        if (layer > 0) return x(t, i);
-        return float4{embedded(t, i), embedded(t, i + 1), embedded(t, i + 2), embedded(t, i + 3)};
-      });
+      qkv_tokens<S>(cta, m, work, layer, step, x);
       attention<S, kHeads>(cta.barrier, m, work, layer, step.position, step.n,
                            [&](std::uint32_t t, std::uint32_t i, float value) {
                              quantize(*work.attended_tokens, t, i, value);
                            });
-      add_rows_tokens<S, Stage::kO>(cta, work, *work.attended_tokens, step,
-                                    [&](std::uint32_t t, std::uint32_t i) {
-                                      return layer > 0 ? work.x[t * S::kModel + i] : embedded(t, i);
-                                    });
+      add_rows_tokens<S, Stage::kO>(cta, work, *work.attended_tokens, step);
       gate_up_tokens<S>(cta, m, work, layer, step, x);
-      add_rows_tokens<S, Stage::kDown>(
-          cta, work, *work.hidden_tokens, step,
-          [&](std::uint32_t t, std::uint32_t i) { return work.x[t * S::kModel + i]; });
+      add_rows_tokens<S, Stage::kDown>(cta, work, *work.hidden_tokens, step);
     }
     cta.ring.finish_batch();
     if (i < first_predicted) {

@@ -38,12 +38,23 @@ struct LeftAt {
   const std::uint32_t first = threadIdx.x % kRowStride;
 };
 
+/// x = the tokens' rows of the embedding, each CTA its share.
+template <class S>
+__device__ inline void embed_tokens(const DeviceModel& m, const Workspace<S>& work,
+                                    const StepTokens& step, const Token* tokens) {
+#pragma unroll 1
+  for (std::uint32_t i = blockIdx.x * kCtaThreads + threadIdx.x; i < step.n * S::kModel;
+       i += gridDim.x * kCtaThreads) {
+    work.x[i] = m.embedding.value(tokens[i / S::kModel], i % S::kModel, S::kModel);
+  }
+}
+
 /// qkv() of several tokens. @param x  gives four values of a token, from one on
 template <class S, class Cta, class X>
 __device__ inline void qkv_tokens(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
                                   std::uint32_t layer, const StepTokens& step, X x) {
   using U = Units<S, Stage::kQkv>;
-  if (layer > 0) cta.barrier.wait();  // x: written by the CTAs of down, read by all
+  cta.barrier.wait();  // x: written by the CTAs of down or by all of them before, read by all
   const KeptTokens<S::kModel, 1> kept(step, x, m.attn_norm + layer * S::kModel, m.eps);
   const Range units = cta.units[Stage::kQkv];
   for_each_round(units, [&](std::uint32_t first_unit, bool has_unit) {
@@ -75,11 +86,10 @@ __device__ inline void qkv_tokens(Cta& cta, const DeviceModel& m, const Workspac
 }
 
 /// add_rows() of several tokens.
-/// @param before  the residual stream's value i of a token
-template <class S, Stage kStage, class Cta, class Before>
+template <class S, Stage kStage, class Cta>
 __device__ inline void add_rows_tokens(Cta& cta, const Workspace<S>& work,
                                        const Int8Tokens<Units<S, kStage>::K>& y,
-                                       const StepTokens& step, Before before) {
+                                       const StepTokens& step) {
   using U = Units<S, kStage>;
   const Range units = cta.units[kStage];
   bool has_waited = false;
@@ -89,7 +99,7 @@ __device__ inline void add_rows_tokens(Cta& cta, const Workspace<S>& work,
     const bool is_own = at.row < U::kRows && unit < units.last && at.token < step.n;
     const std::uint32_t row = U::row(unit, at.row);
     float x = 0;
-    if (is_own) x = before(at.token, row);
+    if (is_own) x = work.x[at.token * S::kModel + row];
     if (!has_waited) cta.barrier.wait();  // y: written by the phase before, read by all
     has_waited = true;
     TokenSums<U::K, U::kRows> sums;

@@ -18,9 +18,6 @@ namespace {
 
 using TestCopies = LaneCopies<3, 1>;
 
-constexpr std::size_t kTestShared =
-    3 * SharedRing<TestCopies>::kBytesABatch + TokensCta<TestCopies>::kBytes;
-
 /// W x of all tokens by the units of a stage, by all warps together.
 template <class S, Stage kStage, class Copies>
 __global__ void __launch_bounds__(kCtaThreads)
