@@ -13,6 +13,7 @@
 #include "cuda/ptx.h"
 #include "cuda/reduce.h"
 #include "cuda/shared.h"
+#include "gemv.cuh"
 #include "model.h"
 #include "plan.h"
 #include "quantize.cuh"
@@ -37,9 +38,6 @@ struct AttentionPart {
   std::uint32_t first, last;  ///< positions
   std::uint32_t head;         ///< the first query head
   static constexpr std::uint32_t kStride = S::kKv / 4;
-
-  /// Past the end the last position is read again: loads that depend on nothing go all at once.
-  __device__ std::uint32_t or_last(std::uint32_t p) const { return p < last ? p : last; }
 };
 
 /// Four values each of several positions, that a thread has under way.
@@ -50,65 +48,132 @@ struct Loaded {
   static constexpr std::uint32_t kKeys = kLoads / kShare;    ///< a team's at once
   static constexpr std::uint32_t kTeams = kCtaThreads / kTeam;
   static constexpr std::uint32_t kParts = kCtaThreads / kVectors;  ///< threads that share a value
+  static constexpr std::uint32_t kValues =                         ///< of those, a thread's at once
+      kLoads * kParts > kChunk ? kChunk / kParts : kLoads;
+  static constexpr std::uint32_t kScored = kKeys * kTeams;  ///< positions at once
+  static constexpr std::uint32_t kRounds = kChunk > kScored ? kChunk / kScored : 1;  ///< of a chunk
   static_assert(kVectors % kTeam == 0 && kLoads % kShare == 0, "a team has whole keys");
-  float4 v[kLoads];
+  float4 v[kLoads] = {};
 
-  /// A team's keys from position `first` on, as far as they are in [from, to).
-  __device__ void load_keys(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t from,
-                            std::uint32_t to, std::uint32_t thread) {
+  /// A team's keys from position `first` on, every kTeams-th; past `last` that one again: loads
+  /// that depend on nothing go all at once.
+  __device__ void load_keys(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t last,
+                            std::uint32_t thread) {
     const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
 #pragma unroll
     for (std::uint32_t j = 0; j < kKeys; ++j) {
-      const std::uint32_t p = part.or_last(first + j * kTeams + team);
-      if (p < from || p >= to) continue;
+      const std::uint32_t p = min_of(first + j * kTeams + team, last);
 #pragma unroll
       for (std::uint32_t c = 0; c < kShare; ++c) {
         v[j * kShare + c] = part.k[p * part.kStride + lane + c * kTeam];
       }
     }
   }
-
-  /// Of the values likewise every kParts-th.
-  __device__ void load_values(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t from,
-                              std::uint32_t to, std::uint32_t thread) {
+  /// Likewise of the values every kParts-th.
+  __device__ void load_values(const AttentionPart<S>& part, std::uint32_t first, std::uint32_t last,
+                              std::uint32_t thread) {
 #pragma unroll
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint32_t p = part.or_last(first + thread / kVectors + j * kParts);
-      if (p >= from && p < to) v[j] = part.v[p * part.kStride + thread % kVectors];
+    for (std::uint32_t j = 0; j < kValues; ++j) {
+      const std::uint32_t p = min_of(first + thread / kVectors + j * kParts, last);
+      v[j] = part.v[p * part.kStride + thread % kVectors];
     }
+  }
+
+  /// From `position` on only: what was not there when the others were asked for. Of one token it is
+  /// the last.
+  template <std::uint32_t kMost>
+  __device__ void load_new_keys(const AttentionPart<S>& part, std::uint32_t position,
+                                std::uint32_t thread) {
+    const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
+#pragma unroll
+    for (std::uint32_t j = 0; j < kKeys; ++j) {
+      const std::uint32_t own = part.first + j * kTeams + team;
+      if (own < (kMost == 1 ? part.last : position)) continue;
+      const std::uint32_t p = kMost == 1 ? part.last : min_of(own, part.last);
+#pragma unroll
+      for (std::uint32_t c = 0; c < kShare; ++c) {
+        v[j * kShare + c] = part.k[p * part.kStride + lane + c * kTeam];
+      }
+    }
+  }
+  template <std::uint32_t kMost>
+  __device__ void load_new_values(const AttentionPart<S>& part, std::uint32_t position,
+                                  std::uint32_t thread) {
+#pragma unroll
+    for (std::uint32_t j = 0; j < kValues; ++j) {
+      const std::uint32_t own = part.first + thread / kVectors + j * kParts;
+      if (own < (kMost == 1 ? part.last : position)) continue;
+      const std::uint32_t p = kMost == 1 ? part.last : min_of(own, part.last);
+      v[j] = part.v[p * part.kStride + thread % kVectors];
+    }
+  }
+
+ private:
+  __device__ static std::uint32_t min_of(std::uint32_t a, std::uint32_t b) {
+    return a < b ? a : b;
   }
 };
 
-/// rows[h][p] = q[h] . k[p] / sqrt(head_dim), a team a position. @param keys  the first
+/// rows[h][p] = exp(q[h] . k[p] / sqrt(head_dim) - the largest of them), 0 past the last position.
+/// @param keys  the first   @return the largest, a head each, to all threads
+/// @pre every thread of the CTA calls it
 template <class S, std::uint32_t kHeads>
-__device__ inline void scores(float (&rows)[kHeads][kChunk], float (&max)[kHeads], const float4* q,
-                              const AttentionPart<S>& part, Loaded<S>& keys, std::uint32_t thread) {
+__device__ inline void weights(float (&rows)[kHeads][kChunk], float (&max)[kHeads], const float4* q,
+                               const AttentionPart<S>& part, Loaded<S>& keys,
+                               std::uint32_t thread) {
   using L = Loaded<S>;
+  constexpr std::uint32_t kSame = kTeam / L::kKeys;  // lanes that keep one score
+  MINFER_SHARED(float, largest, [kHeads][kCtaWarps]);
   const std::uint32_t team = thread / kTeam, lane = thread % kTeam;
+  const std::uint32_t own = lane / kSame * L::kTeams + team;  // of the position that a lane keeps
   const float scale = rsqrt_f32(static_cast<float>(S::kHeadDim));
-  for (std::uint32_t h = 0; h < kHeads; ++h) max[h] = -INFINITY;
-#pragma unroll 1
-  for (std::uint32_t first = part.first; first <= part.last; first += L::kKeys * L::kTeams) {
-    if (first > part.first) keys.load_keys(part, first, 0, part.last + 1, thread);
+  float score[L::kRounds][kHeads];
+#pragma unroll
+  for (std::uint32_t round = 0; round < L::kRounds; ++round) {
+    const std::uint32_t first = part.first + round * L::kScored;
+    if (round > 0 && first > part.last) {
+      for (std::uint32_t h = 0; h < kHeads; ++h) score[round][h] = score[0][h];
+      continue;
+    }
+    if (round > 0) keys.load_keys(part, first, part.last, thread);
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
-      float4 own[L::kShare];
+      float4 query[L::kShare];
       for (std::uint32_t c = 0; c < L::kShare; ++c) {
-        own[c] = q[(part.head + h) * L::kVectors + lane + c * kTeam];
+        query[c] = q[(part.head + h) * L::kVectors + lane + c * kTeam];
       }
+      float sums[L::kKeys] = {};
 #pragma unroll
       for (std::uint32_t j = 0; j < L::kKeys; ++j) {
-        const std::uint32_t p = first + j * L::kTeams + team;
-        float sum = 0;
         for (std::uint32_t c = 0; c < L::kShare; ++c) {
-          sum = dot(own[c], keys.v[j * L::kShare + c], sum);
+          sums[j] = dot(query[c], keys.v[j * L::kShare + c], sums[j]);
         }
-        const float score = warp_sum<kTeam>(sum) * scale;
-        if (lane == 0 && p <= part.last) rows[h][p - part.first] = score;
-        max[h] = max_f32(max[h], score);
       }
+      score[round][h] = warp_sums<kTeam>(sums) * scale;
     }
   }
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeads; ++h) {
+    // Past the last position it is scored again: no other is the largest.
+    max[h] = score[0][h];
+    for (std::uint32_t round = 1; round < L::kRounds; ++round) {
+      max[h] = max_f32(max[h], score[round][h]);
+    }
+    max[h] = warp_max(max[h]);
+    if (thread % 32 == 0) largest[h][thread / 32] = max[h];
+  }
+  __syncthreads();  // largest: written by each warp's first lane, read by all
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeads; ++h) {
+    max[h] = warp_max<kCtaWarps>(largest[h][thread % kCtaWarps]);
+#pragma unroll
+    for (std::uint32_t round = 0; round < L::kRounds; ++round) {
+      const std::uint32_t p = round * L::kScored + own;
+      const float weight = exp_f32(score[round][h] - max[h]);
+      if (lane % kSame == 0 && p < kChunk) rows[h][p] = part.first + p <= part.last ? weight : 0;
+    }
+  }
+  __syncthreads();  // rows: written by a lane a position, read by all
 }
 
 /// What positions add to the output's value, and to what it is divided by.
@@ -129,15 +194,15 @@ __device__ inline void values(WeightedSum (&sums)[kHeads], const float (&rows)[k
   float4 output[kHeads];
   float total[kHeads];
   for (std::uint32_t h = 0; h < kHeads; ++h) output[h] = {0, 0, 0, 0}, total[h] = 0;
+  const std::uint32_t n = part.last - part.first + 1;
 #pragma unroll 1
-  for (std::uint32_t first = part.first; first + own <= part.last; first += kLoads * L::kParts) {
-    if (first > part.first) batch.load_values(part, first, 0, part.last + 1, thread);
+  for (std::uint32_t first = 0; first < n; first += L::kValues * L::kParts) {
+    if (first > 0) batch.load_values(part, part.first + first, part.last, thread);
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (std::uint32_t j = 0; j < kLoads; ++j) {
-        const std::uint32_t p = first + own + j * L::kParts;
-        const float weight = p <= part.last ? rows[h][p - part.first] : 0;
+      for (std::uint32_t j = 0; j < L::kValues; ++j) {
+        const float weight = rows[h][first + own + j * L::kParts];
         output[h] = axpy(weight, batch.v[j], output[h]);
         total[h] += weight;
       }
@@ -214,10 +279,11 @@ __device__ inline void finish(const Partials& partials, std::uint32_t head, std:
 /// where they are many. The bits are the same. Those of earlier positions are under way before the
 /// barrier.
 /// @param store  is given a token, which of its values, and the value: by warps, a run of 32 each
-template <class S, std::uint32_t kHeads, class Store>
-__device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
-                                 const Workspace<S>& work, std::uint32_t layer,
-                                 std::uint32_t position, std::uint32_t n, Store store) {
+/// @tparam kMost  tokens
+template <class S, std::uint32_t kHeads, std::uint32_t kMost, class Cta, class Store>
+__device__ inline void attention(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                                 std::uint32_t layer, std::uint32_t position, std::uint32_t n,
+                                 Store store) {
   static_assert(S::kGroup % kHeads == 0, "the heads of a unit share their K/V head");
   constexpr std::uint32_t kUnitsAChunk = S::kHeads / kHeads;
   MINFER_SHARED(float, rows, [kHeads][kChunk]);
@@ -234,23 +300,21 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     const std::size_t first = cached + head / S::kGroup * S::kHeadDim;
     const AttentionPart<S> part = {by_four(work.k + first), by_four(work.v + first), chunk * kChunk,
                                    own < end ? own : end, head};
+    const bool is_newest = part.last >= position;
     Loaded<S> keys, batch;
-    keys.load_keys(part, part.first, 0, position, thread);
-    batch.load_values(part, part.first, 0, position, thread);
-    if (!has_waited) barrier.wait();  // q, k, v: written by qkv's warps, read by all
-    has_waited = true;
-    keys.load_keys(part, part.first, position, position + n, thread);
-    batch.load_values(part, part.first, position, position + n, thread);
-    float max[kHeads];
-    scores<S, kHeads>(rows, max, by_four(work.q + token * S::kQ), part, keys, thread);
-    for (std::uint32_t h = 0; h < kHeads; ++h) max[h] = block_max<kCtaThreads>(max[h]);
-    // rows: written by teams, read by a thread a position, all published by block_max
-    if (part.first + thread <= part.last) {
-      for (std::uint32_t h = 0; h < kHeads; ++h) {
-        rows[h][thread] = exp_f32(rows[h][thread] - max[h]);
-      }
+    if (!is_newest || part.first < position) {
+      const std::uint32_t last = is_newest ? position - 1 : part.last;
+      keys.load_keys(part, part.first, last, thread);
+      batch.load_values(part, part.first, last, thread);
     }
-    __syncthreads();  // rows: written by a thread a position, read by all
+    if (!has_waited) cta.barrier.wait();  // q, k, v: written by qkv's warps, read by all
+    has_waited = true;
+    if (is_newest) {
+      keys.template load_new_keys<kMost>(part, position, thread);
+      batch.template load_new_values<kMost>(part, position, thread);
+    }
+    float max[kHeads];
+    weights<S, kHeads>(rows, max, by_four(work.q + token * S::kQ), part, keys, thread);
     WeightedSum sums[kHeads];
     values<S, kHeads>(sums, rows, part, batch, thread);
     for (std::uint32_t h = 0; h < kHeads; ++h) {
@@ -259,17 +323,16 @@ __device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
     }
     __syncthreads();  // rows, and what values() and finish() share: read; the next unit writes them
   }
-  if (!has_waited) barrier.wait();  // the same, of which this CTA reads nothing; wrote qkv's warps
-  barrier.arrive();
+  if (!has_waited) cta.wait();  // the same, of which this CTA reads nothing; wrote qkv's warps
+  cta.arrive();
 }
 
 /// The same of one token.
-template <class S, std::uint32_t kHeads>
-__device__ inline void attention(GridBarrier& barrier, const DeviceModel& m,
-                                 const Workspace<S>& work, std::uint32_t layer,
-                                 std::uint32_t position) {
-  attention<S, kHeads>(
-      barrier, m, work, layer, position, 1,
+template <class S, std::uint32_t kHeads, class Cta>
+__device__ inline void attention(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
+                                 std::uint32_t layer, std::uint32_t position) {
+  attention<S, kHeads, 1>(
+      cta, m, work, layer, position, 1,
       [&](std::uint32_t, std::uint32_t i, float value) { quantize(*work.attended, i, value); });
 }
 

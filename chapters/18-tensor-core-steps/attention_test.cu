@@ -22,9 +22,12 @@ namespace {
 template <class S, std::uint32_t kHeads>
 __global__ void __launch_bounds__(kCtaThreads)
     attend(DeviceModel m, Workspace<S> work, std::uint32_t layer, std::uint32_t position) {
-  GridBarrier barrier(work.arrived);
-  barrier.arrive();
-  attention<S, kHeads>(barrier, m, work, layer, position);
+  MINFER_SHARED(CtaUnits, units);
+  Cta<2> cta = {GridBarrier(work.arrived),
+                {dynamic_shared<unsigned char>(), BatchSource(m.packed, 0, 0)},
+                units};
+  cta.arrive();
+  attention<S, kHeads>(cta, m, work, layer, position);
 }
 
 template <class S>
@@ -55,7 +58,8 @@ void check_attention(std::uint32_t position, Random& random) {
       work.attended = attended.data();
       work.arrived = arrived.data();
       const Stream stream;
-      launch_cooperative(kernel, n_ctas, kCtaThreads, 0, stream, m, work, layer, position);
+      launch_cooperative(kernel, n_ctas, kCtaThreads, Ring<2>::kBytes, stream, m, work, layer,
+                         position);
       const auto found = std::make_unique<Int8<S::kQ>>(to_host(stream, attended)[0]);
       const std::vector<float> values = values_of(*found);
       if (first.empty()) first = values;

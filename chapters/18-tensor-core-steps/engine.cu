@@ -26,20 +26,19 @@ namespace {
 /// A kernel and what it is launched with.
 template <class S>
 struct Form {
-  using Kernel = void (*)(DeviceModel, Workspace<S>, Request, std::uint32_t);
+  using Kernel = void (*)(DeviceModel, Workspace<S>, Request);
   Kernel kernel;
-  std::uint32_t n_batches;   ///< of a warp's ring
   std::size_t shared_bytes;  ///< dynamic
 };
 
-/// With rings of as many batches as there is room for beside `others` bytes.
-template <class Ring, class S>
-Form<S> largest(const Device& device, typename Form<S>::Kernel kernel, std::size_t others) {
-  cudaFuncAttributes attributes;
-  CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)));
-  const std::size_t room = device.shared_bytes_per_block - attributes.sharedSizeBytes - others;
-  const std::size_t n = room / Ring::kBytesABatch;
-  return {kernel, static_cast<std::uint32_t>(n), n * Ring::kBytesABatch + others};
+template <class S, std::uint32_t kBatches, std::uint32_t kHeads>
+Form<S> one_token() {
+  return {persistent<S, kBatches, kHeads>, Ring<kBatches>::kBytes};
+}
+template <class S, std::uint32_t kBatches, std::uint32_t kHeads>
+Form<S> several_tokens() {
+  return {persistent_tokens<S, kBatches, kHeads>,
+          Ring<kBatches>::kBytes + TokensCta<kBatches>::kBytes};
 }
 
 /// What of the kernels suits a GPU: for steps of one token, and for steps of several.
@@ -51,22 +50,17 @@ struct Forms {
 /// The forms for a GPU, and for so many CTAs.
 template <class S>
 Forms<S> forms_for(const Device& device, std::uint32_t n_ctas) {
-  // GPU                           copies    a warp's ring          heads that share K and V
-  // sm_90, a CTA for every head   in bulk   all there is room for  one at a time
-  // any other (a Jetson's 8 SMs)  by lanes  3 batches, 6.9 KB      all at once
-  if (!can_copy_in_bulk(device.compute_major) || n_ctas < S::kHeads) {
-    constexpr std::uint32_t kBatches = 3;
-    using Copies = LaneCopies<kBatches>;
-    using SharedCopies = LaneCopies<kBatches, 1>;
-    constexpr std::size_t kBytes = kBatches * Ring<Copies>::kBytesABatch;
-    return {{persistent<S, Copies, S::kGroup>, kBatches, kBytes},
-            {persistent_tokens<S, SharedCopies, S::kGroup>, kBatches,
-             kBytes + TokensCta<SharedCopies>::kBytes}};
-  }
-  using Copies = BulkCopies;
-  return {
-      largest<Ring<Copies>, S>(device, persistent<S, Copies, 1>, 0),
-      largest<Ring<Copies>, S>(device, persistent_tokens<S, Copies, 1>, TokensCta<Copies>::kBytes)};
+  // GPU                                        a warp's ring            heads of a unit of
+  // attention a CTA for every head, room (an H200)       5 batches, 4 in steps    one
+  //                                            of several tokens
+  // any other (a Jetson, of 8 SMs and 163 KB)  3 batches, 6.9 KB        all that share K and V
+  const Form<S> large = one_token<S, 5, 1>();
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(large.kernel)));
+  const bool has_room =
+      attributes.sharedSizeBytes + large.shared_bytes <= device.shared_bytes_per_block;
+  if (has_room && n_ctas >= S::kHeads) return {large, several_tokens<S, 4, 1>()};
+  return {one_token<S, 3, S::kGroup>(), several_tokens<S, 3, S::kGroup>()};
 }
 
 /// Greedy decoding on a GPU by one kernel, which goes from token to token by itself and leaves each
@@ -253,7 +247,7 @@ class GpuEngine final : public Engine {
     const Form<S>& form = n == 1 ? forms_.one : forms_.several;
     Running running(stream_, stop_[0], [this, &form, request] {
       launch_cooperative(form.kernel, n_ctas_, kCtaThreads, form.shared_bytes, stream_,
-                         device_->weights, device_->work, request, form.n_batches);
+                         device_->weights, device_->work, request);
     });
     position_ += first;
     for (std::uint32_t i = 0; i < n_predictions; ++i) {

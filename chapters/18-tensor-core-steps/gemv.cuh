@@ -155,13 +155,14 @@ struct RowSums {
   }
 };
 
-/// The sums of kCount values a lane over the warp: that of value i to the lanes i * 32 / kCount and
-/// up. Each is added up in warp_sum's order.
+/// The sums of kCount values a lane over each kWidth neighbours of a warp: that of value i to their
+/// lanes i * kWidth / kCount and up. Each is added up in warp_sum's order.
 /// @why A lane gives away half of its values at each step, so four take 6 shuffles and not 20.
-template <std::uint32_t kCount>
+template <std::uint32_t kWidth = 32, std::uint32_t kCount>
 __device__ inline float warp_sums(float (&values)[kCount]) {
+  static_assert(kCount <= kWidth, "a lane keeps one");
   const std::uint32_t lane = threadIdx.x % 32;
-  std::uint32_t distance = 16;
+  std::uint32_t distance = kWidth / 2;
 #pragma unroll
   for (std::uint32_t half = kCount / 2; half > 0; half /= 2, distance /= 2) {
     const bool is_upper = (lane & distance) != 0;

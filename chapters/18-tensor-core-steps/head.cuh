@@ -40,7 +40,7 @@ __device__ inline void head(Cta& cta, const DeviceModel& m, const Workspace<S>& 
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range units = cta.units[Stage::kHead];
   const float4 norm = four_of_thread<S::kModel>(m.output_norm);
-  cta.barrier.wait();  // x: written by the warps of down, read by all
+  cta.wait();  // x: written by the warps of down, read by all
   const float4 four = four_of_thread<S::kModel>(work.x);
   const Kept<S::kModel, Activations16> kept(normed<S::kModel, 4>(four, norm, m.eps));
   Top2 top = no_top();
@@ -66,17 +66,16 @@ __device__ inline void head(Cta& cta, const DeviceModel& m, const Workspace<S>& 
     if (lane == 0) work.best[blockIdx.x] = top;
   }
   if (blockIdx.x == 0 && threadIdx.x == 32) *work.stops = load_relaxed_system(request.stop);
-  cta.barrier.arrive();
+  cta.arrive();
 }
 
 /// The token with the largest logit, -1 where every logit is NaN or -inf: each CTA finds it for
 /// itself. The first tells the host.
 /// @return the token, -1 as well where decoding is to stop
-template <class S>
-__device__ inline Token choose(GridBarrier& barrier, const Workspace<S>& work,
-                               std::uint64_t* prediction) {
+template <class S, class Cta>
+__device__ inline Token choose(Cta& cta, const Workspace<S>& work, std::uint64_t* prediction) {
   MINFER_SHARED(Token, chosen);
-  barrier.wait();  // best, stops: written by each CTA's first warps, read by all CTAs
+  cta.wait();  // best, stops: written by each CTA's first warps, read by all CTAs
   if (threadIdx.x < 32) {
     const unsigned stops = *work.stops;
     Top2 top = no_top();

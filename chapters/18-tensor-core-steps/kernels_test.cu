@@ -56,13 +56,13 @@ TEST_CASE("what a CTA writes before the barrier, all others see behind it") {
 
 /// A word of each block that each warp gets, in order.
 /// @param n_taken  tiles of the layers, and as many of the head, that are taken; others are left
-template <class Copies>
+template <std::uint32_t kBatches>
 __global__ void __launch_bounds__(kCtaThreads)
     read_tiles(PackedWeights weights, std::uint32_t n_steps, std::uint32_t first_predicted,
-               std::uint32_t n_batches, std::uint32_t n_taken, std::uint32_t* words) {
+               std::uint32_t n_taken, std::uint32_t* words) {
   const std::uint32_t warp = blockIdx.x * kCtaWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches,
-                    BatchSource(weights, n_steps, first_predicted));
+  Ring<kBatches> ring(dynamic_shared<unsigned char>(),
+                      BatchSource(weights, n_steps, first_predicted));
   const WarpBatches own = weights.warps[warp];
   std::uint32_t* out = words + warp * 2 * n_steps * n_taken * 32 + lane;
   for (std::uint32_t step = 0; step < n_steps; ++step) {
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kCtaThreads)
 
 /// Two CTAs, whose warps have no batches or two of the layers, and none or two of the head: some
 /// have nothing at all, and some come to the end before the ring is full.
-template <class Copies>
-void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t first_predicted) {
+template <std::uint32_t kBatches>
+void check_ring(std::uint32_t n_steps, std::uint32_t first_predicted) {
   constexpr std::uint32_t kTaken = 6, kWords = kBatchBytes / 4, kTileWords = kTileBytes / 4;
   std::vector<WarpBatches> warps;
   std::uint32_t n = 0;
@@ -99,13 +99,13 @@ void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t fi
   const auto device_warps = to_device(warps);
   auto words = to_device(std::vector<std::uint32_t>(warps.size() * 2 * n_steps * kTaken * 32));
   const Stream stream;
-  launch(read_tiles<Copies>, 2, kCtaThreads, n_batches * Ring<Copies>::kBytesABatch, stream,
+  launch(read_tiles<kBatches>, 2, kCtaThreads, Ring<kBatches>::kBytes, stream,
          PackedWeights{reinterpret_cast<const unsigned char*>(device_content.data()),
                        device_warps.data()},
-         n_steps, first_predicted, n_batches, kTaken, words.data());
+         n_steps, first_predicted, kTaken, words.data());
   const std::vector<std::uint32_t> found = to_host(stream, words);
   for (std::uint32_t w = 0; w < warps.size(); ++w) {
-    INFO("warp " << w << ", " << n_batches << " batches, " << n_steps << " steps");
+    INFO("warp " << w << ", " << kBatches << " batches, " << n_steps << " steps");
     std::vector<std::uint32_t> expected;
     for (std::uint32_t step = 0; step < n_steps; ++step) {
       for (std::uint32_t part = 0; part < 2; ++part) {
@@ -131,19 +131,17 @@ void check_ring(std::uint32_t n_batches, std::uint32_t n_steps, std::uint32_t fi
 
 TEST_CASE("a ring hands out what the layers have and what the head has, in order, to the end") {
   for (const std::uint32_t n_steps : {1u, 2u, 4u}) {
-    for (const std::uint32_t n_batches : {2u, 3u, 4u})
-      check_ring<BulkCopies>(n_batches, n_steps, 0);
-    check_ring<BulkCopies>(4, n_steps, n_steps - 1);
-    check_ring<LaneCopies<2>>(2, n_steps, 0);
-    check_ring<LaneCopies<4>>(4, n_steps, n_steps - 1);
+    check_ring<2>(n_steps, 0);
+    check_ring<3>(n_steps, 0);
+    check_ring<4>(n_steps, n_steps - 1);
+    check_ring<5>(n_steps, 0);
   }
 }
 
 /// Takes one tile and leaves.
-template <class Copies>
-__global__ void __launch_bounds__(kCtaThreads)
-    leave(PackedWeights weights, std::uint32_t n_batches, std::uint32_t* words) {
-  Ring<Copies> ring(dynamic_shared<unsigned char>(), n_batches, BatchSource(weights, 9, 0));
+template <std::uint32_t kBatches>
+__global__ void __launch_bounds__(kCtaThreads) leave(PackedWeights weights, std::uint32_t* words) {
+  Ring<kBatches> ring(dynamic_shared<unsigned char>(), BatchSource(weights, 9, 0));
   Block block[1];
   ring.take(block);
   words[threadIdx.x] = block[0].q.x;
@@ -159,13 +157,9 @@ TEST_CASE("a ring may be left before its end") {
                                  device_warps.data()};
   const Stream stream;
   DeviceBuffer<std::uint32_t> words(kCtaThreads);
-  for (const std::uint32_t n : {2u, 3u, 4u}) {
-    launch(leave<BulkCopies>, 1, kCtaThreads, n * Ring<BulkCopies>::kBytesABatch, stream, weights,
-           n, words.data());
-    REQUIRE(to_host(stream, words)[33] == content[4]);
-  }
-  launch(leave<LaneCopies<3>>, 1, kCtaThreads, 3 * Ring<LaneCopies<3>>::kBytesABatch, stream,
-         weights, 3u, words.data());
+  launch(leave<2>, 1, kCtaThreads, Ring<2>::kBytes, stream, weights, words.data());
+  REQUIRE(to_host(stream, words)[33] == content[4]);
+  launch(leave<5>, 1, kCtaThreads, Ring<5>::kBytes, stream, weights, words.data());
   REQUIRE(to_host(stream, words)[33] == content[4]);
 }
 
@@ -192,7 +186,7 @@ __global__ void __launch_bounds__(kCtaThreads)
     multiply(float* y, PackedWeights weights, const Int8<Units<S, kStage>::K>* x) {
   using U = Units<S, kStage>;
   using X = Int8<U::K>;
-  Ring<LaneCopies<3>> ring(dynamic_shared<unsigned char>(), 3, BatchSource(weights, 1, 0));
+  Ring<3> ring(dynamic_shared<unsigned char>(), BatchSource(weights, 1, 0));
   MINFER_SHARED(X, copy);
   if (threadIdx.x == 0) copy = *x;
   __syncthreads();  // copy: written by the first thread, read by all
@@ -222,7 +216,7 @@ void check_rows(Random& random) {
   const std::vector<float> expected = warp_gemv(w, x);
   const Stream stream;
   DeviceBuffer<float> y(expected.size());
-  const std::size_t shared = 3 * Ring<LaneCopies<3>>::kBytesABatch;
+  const std::size_t shared = Ring<3>::kBytes;
   launch(multiply<S, kStage, false>, 1, kCtaThreads, shared, stream, y.data(), weights,
          device_x.data());
   REQUIRE(to_host(stream, y) == expected);

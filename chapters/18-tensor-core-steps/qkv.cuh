@@ -46,25 +46,25 @@ __device__ inline void qkv(Cta& cta, const DeviceModel& m, const Workspace<S>& w
   for (; unit < units.last; unit += kCtaWarps) {
     RowSums<S::kModel, 2> sums;
     sums.add(cta.ring, kept);
-    float first = warp_sum(sums.of_lane[0]) + notes.bias.x;
-    float second = warp_sum(sums.of_lane[1]) + notes.bias.y;
+    // The first half of the warp has the pair's first value, the other its second.
+    const bool is_second = lane >= 16;
+    float value = warp_sums(sums.of_lane) + (is_second ? notes.bias.y : notes.bias.x);
+    const float partner = __shfl_xor_sync(0xffffffffu, value, 16);
     const std::uint32_t row = U::row(unit, 0);
     if (row < S::kQ + S::kKv) {
-      const float rotated = first * notes.angle.x - second * notes.angle.y;
-      second = first * notes.angle.y + second * notes.angle.x;
-      first = rotated;
+      const float across = partner * notes.angle.y;
+      value = value * notes.angle.x + (is_second ? across : -across);
     }
     const std::size_t cached = (std::size_t(layer) * m.context + position) * S::kKv;
     float* out = row < S::kQ            ? work.q + row
                  : row < S::kQ + S::kKv ? work.k + cached + (row - S::kQ)
                                         : work.v + cached + (row - S::kQ - S::kKv);
-    if (lane == 0) out[0] = first;
-    if (lane == 1) out[U::kHalf] = second;
+    if (lane % 16 == 0) out[is_second ? U::kHalf : 0] = value;
     if (unit + kCtaWarps < units.last) {
       notes = pair_notes<S>(m, layer, unit + kCtaWarps, position);
     }
   }
-  cta.barrier.arrive();
+  cta.arrive();
 }
 
 }  // namespace minfer

@@ -56,14 +56,15 @@ struct RunScale {
 
 /// Quantizes value i: d = max |x| / 127 over its run of 32, q = x / d rounded to nearest, half to
 /// even. @pre a warp's lanes have a run
-/// @param store  is given the whole number; where i is the run's first, d and their sum as well
+/// @param store  is given the whole number, d, and the run's sum
 template <class Store>
 __device__ inline void quantize_run(float x, Store store) {
-  const float d = warp_max(fabsf(x)) / 127.0f, inverse = d > 0 ? 1.0f / d : 0.0f;
-  const bool is_nan = __any_sync(0xffffffffu, x != x);
+  // Magnitudes are ordered as their bits are, and a NaN is above all of them.
+  const float most = float_from_bits(__reduce_max_sync(0xffffffffu, bits_from_float(fabsf(x))));
+  const float d = most / 127.0f, inverse = d > 0 ? 1.0f / d : 0.0f;
   const std::int32_t value = round_half_even_to_int(x * inverse, -127, 127);
-  const std::int32_t sum = warp_sum(value);
-  store(static_cast<std::int8_t>(value), is_nan ? NAN : d, sum);
+  const std::int32_t sum = __reduce_add_sync(0xffffffffu, value);
+  store(static_cast<std::int8_t>(value), d, sum);
 }
 template <std::uint32_t N>
 __device__ inline void quantize(Int8<N>& y, std::uint32_t i, float x) {
@@ -143,7 +144,7 @@ __device__ inline float4* fours() {
   return four;
 }
 
-/// x / sqrt(mean(x^2) + eps) * w, quantized into shared memory.
+/// x / sqrt(mean(x^2) + eps) * w, quantized into shared memory. Warps that have no value wait.
 /// @param x  the thread's four values, and w those of the norm's weights
 /// @pre every thread of the CTA calls it
 /// @why The sum of squares is added up by 128 threads, as the kernel rmsnorm of the first engine
@@ -154,8 +155,9 @@ __device__ inline const Quantized<N, kUnits>& normed(const float4& x, const floa
   constexpr std::uint32_t kSummed = 128;
   MINFER_SHARED(Vector, result);
   MINFER_SHARED(float, squares, [kSummed]);
+  constexpr std::uint32_t kThreads = (N + 127) / 128 * 32;  // of the warps that have values
   const std::uint32_t lane = threadIdx.x % 32;
-  fours()[threadIdx.x] = x;
+  if (threadIdx.x < kThreads) fours()[threadIdx.x] = x;
   __syncthreads();  // fours: written by all, read by the threads that add up
   if (threadIdx.x < kSummed) {
     const float* values = reinterpret_cast<const float*>(fours());
@@ -168,11 +170,13 @@ __device__ inline const Quantized<N, kUnits>& normed(const float4& x, const floa
     squares[threadIdx.x] = sum;
   }
   __syncthreads();  // squares: written by those, read by all
-  const float sum =
-      warp_sum((squares[lane] + squares[lane + 64]) + (squares[lane + 32] + squares[lane + 96]));
-  const float scale = rsqrt_f32(sum / static_cast<float>(N) + eps);
-  quantize(result, 4 * threadIdx.x,
-           {x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w});
+  if (threadIdx.x < kThreads) {
+    const float sum =
+        warp_sum((squares[lane] + squares[lane + 64]) + (squares[lane + 32] + squares[lane + 96]));
+    const float scale = rsqrt_f32(sum / static_cast<float>(N) + eps);
+    quantize(result, 4 * threadIdx.x,
+             {x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w});
+  }
   __syncthreads();  // result: written by all, read by all
   return result;
 }

@@ -34,10 +34,10 @@ __device__ inline Offers& offers() {
 }
 
 /// What a CTA goes through the phases of such steps with.
-template <class Copies>
+template <std::uint32_t kBatches>
 struct TokensCta {
   GridBarrier barrier;
-  SharedRing<Copies> ring;
+  SharedRing<kBatches> ring;
   const CtaUnits& units;
   unsigned char* const memory;  ///< the rings begin here
   float* const partials;        ///< [kCtaWarps, kMostSums], what each warp has added up
@@ -46,6 +46,25 @@ struct TokensCta {
 
   static constexpr std::uint32_t kMostSums = 4 * kCtaWarps * kMaxTokens;  ///< of four rows a warp
   static constexpr std::size_t kBytes = kCtaWarps * kMostSums * sizeof(float) + kTileBytes;
+
+  /// @param all  of shared memory: the rings, and kBytes behind them
+  /// @pre every thread of the CTA calls it; a barrier follows
+  __device__ TokensCta(unsigned* arrived, unsigned char* all, const BatchSource& source,
+                       const CtaUnits& of_cta)
+      : barrier(arrived),
+        ring(all, source),
+        units(of_cta),
+        memory(all),
+        partials(reinterpret_cast<float*>(all + Ring<kBatches>::kBytes)),
+        zeros(Ring<kBatches>::kBytes + kBytes - kTileBytes) {
+    for (std::uint32_t i = threadIdx.x; i < kTileBytes; i += kCtaThreads) memory[zeros + i] = 0;
+  }
+
+  __device__ void arrive() { barrier.arrive(); }
+  __device__ void wait() {
+    ring.refill();
+    barrier.wait();
+  }
 };
 
 /// A block of all tokens' activations, as lane l holds it: of token l / 4 the numbers, of tokens
@@ -139,9 +158,9 @@ struct KeptTokens {
         own[i][half] = has ? x(token, first(i, half)) : float4{0, 0, 0, 0};
       }
     }
-    if (warp < kMaxTokens) {
-      const float sum = warp < step.n ? sum_of_squares(x) : 0.0f;
-      if (threadIdx.x % 32 == 0) scales[warp] = rsqrt_f32(sum / static_cast<float>(K) + eps);
+    const float sum = sum_of_squares(step.n, x);
+    if (warp < kMaxTokens && threadIdx.x % 32 == 0) {
+      scales[warp] = rsqrt_f32(sum / static_cast<float>(K) + eps);
     }
     __syncthreads();  // scales: written by a warp a token, read by all
     const float scale = scales[token];
@@ -168,16 +187,17 @@ struct KeptTokens {
     return 32 * Own::block(i) + 16 * half + 4 * (threadIdx.x % 4);
   }
 
-  /// Of the token that the warp's number is, added up as 128 threads and then their tree do it: a
-  /// lane is four of them.
+  /// Of the token that the warp's number is, 0 where there is none of the n; added up as 128
+  /// threads and then their tree do it: a lane is four of them.
+  /// @why Every warp adds, if only zeros: shuffles in a branch are slow where they might diverge.
   template <class X>
-  __device__ static float sum_of_squares(X x) {
+  __device__ static float sum_of_squares(std::uint32_t n, X x) {
     const std::uint32_t token = threadIdx.x / 32, lane = threadIdx.x % 32;
     float sums[4] = {0, 0, 0, 0};
 #pragma unroll
     for (std::uint32_t i = 0; i < K; i += 128) {
-      if (i + 4 * lane >= K) continue;
-      const float4 four = x(token, i + 4 * lane);
+      const bool has = token < n && i + 4 * lane < K;
+      const float4 four = has ? x(token, i + 4 * lane) : float4{0, 0, 0, 0};
       sums[0] = fmaf(four.x, four.x, sums[0]);
       sums[1] = fmaf(four.y, four.y, sums[1]);
       sums[2] = fmaf(four.z, four.z, sums[2]);
@@ -261,7 +281,7 @@ struct TokenSums {
       own[lane] = cta.zeros;
     }
     __syncthreads();  // offers, tiles: written by each warp and its copies, read by all warps
-    cta.ring.refill();
+    cta.ring.refill_read();
     const std::uint32_t row = lane / 4;
     const unsigned char* tiles[kCount][2];
 #pragma unroll
@@ -301,7 +321,7 @@ struct TokenSums {
       own[i * 64 + 32 + lane] = {sums[2], sums[3]};
     }
     __syncthreads();  // partials: written by all warps, read by the threads that add them up
-    cta.ring.refill_all();
+    cta.ring.refill();
   }
 
  private:

@@ -54,7 +54,7 @@ template <class S, class Cta, class X>
 __device__ inline void qkv_tokens(Cta& cta, const DeviceModel& m, const Workspace<S>& work,
                                   std::uint32_t layer, const StepTokens& step, X x) {
   using U = Units<S, Stage::kQkv>;
-  cta.barrier.wait();  // x: written by the CTAs of down or by all of them before, read by all
+  cta.wait();  // x: written by the CTAs of down or by all of them before, read by all
   const KeptTokens<S::kModel, 1> kept(step, x, m.attn_norm + layer * S::kModel, m.eps);
   const Range units = cta.units[Stage::kQkv];
   for_each_round(units, [&](std::uint32_t first_unit, bool has_unit) {
@@ -82,7 +82,7 @@ __device__ inline void qkv_tokens(Cta& cta, const DeviceModel& m, const Workspac
     out[0] = first;
     out[U::kHalf] = second;
   });
-  cta.barrier.arrive();
+  cta.arrive();
 }
 
 /// add_rows() of several tokens.
@@ -100,7 +100,7 @@ __device__ inline void add_rows_tokens(Cta& cta, const Workspace<S>& work,
     const std::uint32_t row = U::row(unit, at.row);
     float x = 0;
     if (is_own) x = work.x[at.token * S::kModel + row];
-    if (!has_waited) cta.barrier.wait();  // y: written by the phase before, read by all
+    if (!has_waited) cta.wait();  // y: written by the phase before, read by all
     has_waited = true;
     TokenSums<U::K, U::kRows> sums;
     sums.add(cta, has_unit, StoredTokens<U::K>{y});
@@ -109,8 +109,8 @@ __device__ inline void add_rows_tokens(Cta& cta, const Workspace<S>& work,
       work.x[at.token * S::kModel + row] = x + sum_of_warps(cta, at.first + at.row * at.kRowStride);
     }
   });
-  if (!has_waited) cta.barrier.wait();  // the same y, written by others; this CTA reads none of it
-  cta.barrier.arrive();
+  if (!has_waited) cta.wait();  // the same y, written by others; this CTA reads none of it
+  cta.arrive();
 }
 
 /// gate_up() of several tokens: a round of units is a run of 32 values, and a warp a token
@@ -122,7 +122,7 @@ __device__ inline void gate_up_tokens(Cta& cta, const DeviceModel& m, const Work
   static_assert(U::kRows * LeftAt::kRowStride == kCtaThreads, "a thread a sum");
   MINFER_SHARED(float, sums_of, [kMaxTokens][U::kRows * kCtaWarps]);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  cta.barrier.wait();  // x: written by the CTAs of O, read by all
+  cta.wait();  // x: written by the CTAs of O, read by all
   const KeptTokens<S::kModel, 1> kept(step, x, m.ffn_norm + layer * S::kModel, m.eps);
   for_each_round(cta.units[Stage::kGateUp], [&](std::uint32_t first_unit, bool has_unit) {
     TokenSums<S::kModel, U::kRows> sums;
@@ -137,7 +137,7 @@ __device__ inline void gate_up_tokens(Cta& cta, const DeviceModel& m, const Work
     }
     // sums_of: read; whoever writes them again comes from the barriers of add() and leave()
   });
-  cta.barrier.arrive();
+  cta.arrive();
 }
 
 /// head() of several tokens.
@@ -148,7 +148,7 @@ __device__ inline void head_tokens(Cta& cta, const DeviceModel& m, const Workspa
   static_assert(U::kRows * LeftAt::kRowStride == kCtaThreads, "a thread a sum");
   MINFER_SHARED(Top2, tops, [kCtaWarps][kMaxTokens]);
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  cta.barrier.wait();  // x: written by the CTAs of down, read by all
+  cta.wait();  // x: written by the CTAs of down, read by all
   const KeptTokens<S::kModel, 2> kept(step, x, m.output_norm, m.eps);
   const Range units = cta.units[Stage::kHead];
   const LeftAt at;
@@ -171,15 +171,15 @@ __device__ inline void head_tokens(Cta& cta, const DeviceModel& m, const Workspa
     for (std::uint32_t w = 1; w < kCtaWarps; ++w) top = merge(top, tops[w][lane]);
     work.best[blockIdx.x * kMaxTokens + lane] = top;
   }
-  cta.barrier.arrive();
+  cta.arrive();
 }
 
 /// Tells the host each token's largest logit, from token `first` on: the first CTA does it, a warp
 /// a token.
-template <class S>
-__device__ inline void tell(GridBarrier& barrier, const Workspace<S>& work, const StepTokens& step,
+template <class S, class Cta>
+__device__ inline void tell(Cta& cta, const Workspace<S>& work, const StepTokens& step,
                             std::uint32_t first, std::uint64_t* predictions) {
-  barrier.wait();  // best: written by each CTA's first warp, read by the first CTA
+  cta.wait();  // best: written by each CTA's first warp, read by the first CTA
   const std::uint32_t token = threadIdx.x / 32;
   if (blockIdx.x > 0 || token < first || token >= step.n) return;
   Top2 top = no_top();

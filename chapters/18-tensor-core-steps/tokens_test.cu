@@ -16,27 +16,15 @@
 namespace minfer {
 namespace {
 
-using TestCopies = LaneCopies<3, 1>;
-
 /// W x of all tokens by the units of a stage, by all warps together.
-template <class S, Stage kStage, class Copies>
+template <class S, Stage kStage, std::uint32_t kBatches>
 __global__ void __launch_bounds__(kCtaThreads)
-    multiply_tokens(float* y, PackedWeights weights, const Int8Tokens<Units<S, kStage>::K>* x,
-                    unsigned* arrived) {
+    multiply_tokens(float* y, PackedWeights weights, const Int8Tokens<Units<S, kStage>::K>* x) {
   using U = Units<S, kStage>;
-  auto* memory = dynamic_shared<unsigned char>();
-  auto* partials = reinterpret_cast<float*>(memory + 3 * SharedRing<Copies>::kBytesABatch);
-  auto* zeros =
-      reinterpret_cast<unsigned char*>(partials + kCtaWarps * TokensCta<Copies>::kMostSums);
   MINFER_SHARED(CtaUnits, units);
-  for (std::uint32_t i = threadIdx.x; i < kTileBytes; i += kCtaThreads) zeros[i] = 0;
+  TokensCta<kBatches> cta(nullptr, dynamic_shared<unsigned char>(), BatchSource(weights, 1, 0),
+                          units);
   __syncthreads();  // zeros: written by all, read by all
-  TokensCta<Copies> cta = {GridBarrier(arrived),
-                           {memory, 3, BatchSource(weights, 1, 0)},
-                           units,
-                           memory,
-                           partials,
-                           static_cast<std::uint32_t>(zeros - memory)};
   for_each_round({0, U::kCount}, [&](std::uint32_t first_unit, bool has_unit) {
     TokenSums<U::K, U::kRows> sums;
     sums.add(cta, has_unit, StoredTokens<U::K>{*x});
@@ -46,6 +34,17 @@ __global__ void __launch_bounds__(kCtaThreads)
     y[at.token * U::kCount * U::kRows + U::row(first_unit + at.warp, at.row)] =
         sum_of_warps(cta, threadIdx.x);
   });
+}
+
+template <class S, Stage kStage, std::uint32_t kBatches>
+void check_product(const PackedRows& packed, const DeviceBuffer<Int8Tokens<Units<S, kStage>::K>>& x,
+                   const std::vector<float>& expected) {
+  const Stream stream;
+  DeviceBuffer<float> y(expected.size());
+  launch(multiply_tokens<S, kStage, kBatches>, 1, kCtaThreads,
+         Ring<kBatches>::kBytes + TokensCta<kBatches>::kBytes, stream, y.data(), packed.weights(),
+         x.data());
+  REQUIRE(to_host(stream, y) == expected);
 }
 
 template <class S, Stage kStage>
@@ -71,17 +70,8 @@ void check_rows_of_tokens(Random& random) {
     expected.insert(expected.end(), alone.begin(), alone.end());
   }
   const auto device_x = to_device(std::vector<Int8Tokens<U::K>>{*x});
-  auto arrived = to_device(std::vector<unsigned>(1));
-  for (const auto kernel :
-       {multiply_tokens<S, kStage, TestCopies>, multiply_tokens<S, kStage, BulkCopies>}) {
-    const Stream stream;
-    DeviceBuffer<float> y(expected.size());
-    const std::size_t bytes =
-        3 * SharedRing<BulkCopies>::kBytesABatch + TokensCta<BulkCopies>::kBytes;
-    launch(kernel, 1, kCtaThreads, bytes, stream, y.data(), packed.weights(), device_x.data(),
-           arrived.data());
-    REQUIRE(to_host(stream, y) == expected);
-  }
+  check_product<S, kStage, 3>(packed, device_x, expected);
+  check_product<S, kStage, 4>(packed, device_x, expected);
 }
 
 template <class S>
@@ -179,12 +169,15 @@ TEST_CASE("tokens that are normed together have the bits of those that are norme
 template <class S, std::uint32_t kHeads>
 __global__ void __launch_bounds__(kCtaThreads)
     attend_tokens(DeviceModel m, Workspace<S> work, std::uint32_t position, std::uint32_t n) {
-  GridBarrier barrier(work.arrived);
-  barrier.arrive();
-  attention<S, kHeads>(barrier, m, work, 0, position, n,
-                       [&](std::uint32_t t, std::uint32_t i, float value) {
-                         quantize(*work.attended_tokens, t, i, value);
-                       });
+  MINFER_SHARED(CtaUnits, units);
+  Cta<2> cta = {GridBarrier(work.arrived),
+                {dynamic_shared<unsigned char>(), BatchSource(m.packed, 0, 0)},
+                units};
+  cta.arrive();
+  attention<S, kHeads, kMaxTokens>(cta, m, work, 0, position, n,
+                                   [&](std::uint32_t t, std::uint32_t i, float value) {
+                                     quantize(*work.attended_tokens, t, i, value);
+                                   });
 }
 
 template <class S>
@@ -210,7 +203,8 @@ void check_attention_of_tokens(std::uint32_t position, Random& random) {
     work.attended_tokens = attended.data();
     work.arrived = arrived.data();
     const Stream stream;
-    launch_cooperative(kernel, n_ctas, kCtaThreads, 0, stream, m, work, position + first, n);
+    launch_cooperative(kernel, n_ctas, kCtaThreads, Ring<2>::kBytes, stream, m, work,
+                       position + first, n);
     REQUIRE(to_host(stream, done) == std::vector<std::uint32_t>(kMaxTokens * S::kHeads));
     return to_host(stream, attended)[0];
   };
