@@ -209,7 +209,7 @@ struct Cta {
   /// Behind what a phase asks for beforehand: those loads are not to queue up behind the weights.
   __device__ void wait() {
     ring.refill();
-    barrier.wait();
+    barrier.wait();  // what was written before, by all CTAs: read by all
   }
 };
 

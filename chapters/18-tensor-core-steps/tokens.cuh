@@ -63,7 +63,7 @@ struct TokensCta {
   __device__ void arrive() { barrier.arrive(); }
   __device__ void wait() {
     ring.refill();
-    barrier.wait();
+    barrier.wait();  // what was written before, by all CTAs: read by all
   }
 };
 
