@@ -21,19 +21,22 @@ class GridBarrier {
   __device__ explicit GridBarrier(unsigned* count) : count_(count) {}
 
   __device__ void arrive() {
-    __syncthreads();  // what others read: written by all, published by the first thread
-    if (threadIdx.x == 0) add_release(count_, 1);
+    __syncthreads();  // what others read: written by all, published by one
+    if (speaks()) add_release(count_, 1);
     target_ += gridDim.x;
   }
 
   __device__ void wait() {
-    if (threadIdx.x == 0) {
+    if (speaks()) {
       while (load_acquire(count_) < target_) spin_wait();
     }
-    __syncthreads();  // what all CTAs wrote: acquired by the first thread, read by all
+    __syncthreads();  // what all CTAs wrote: acquired by one, read by all
   }
 
  private:
+  /// @why A release waits for what its warp has under way, and the last warp has the fewest rows.
+  __device__ static bool speaks() { return threadIdx.x == blockDim.x - 32; }
+
   unsigned* const count_;
   unsigned target_ = 0;
 };

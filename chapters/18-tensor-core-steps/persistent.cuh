@@ -54,7 +54,9 @@ __device__ inline float4 embed(Cta& cta, const DeviceModel& m, const Workspace<S
        i += kCtaThreads) {
     work.x[i] = values[i];
   }
-  return 4 * threadIdx.x < S::kModel ? fours()[threadIdx.x] : float4{0, 0, 0, 0};
+  const float4 own = 4 * threadIdx.x < S::kModel ? fours()[threadIdx.x] : float4{0, 0, 0, 0};
+  __syncthreads();  // values: read by all; the norm writes there
+  return own;
 }
 
 /// Steps of one token each, all of them in one launch.

@@ -87,9 +87,9 @@ class Ring {
   template <std::uint32_t kCount>
   __device__ void take(Block (&blocks)[kCount]) {
     static_assert(kCount <= kBatchTiles, "of two batches at most, and one of them is through");
-    if (n_free_ > kMostFree) refill();
-    await_two();
-    __syncwarp();  // tiles: written by the copies, read by all lanes
+    refill();
+    cp_async_wait<kBatches - 2>();  // the two oldest, of which the others may be under way
+    __syncwarp();                   // tiles: written by the copies, read by all lanes
 #pragma unroll
     for (std::uint32_t i = 0; i < kCount; ++i) {
       blocks[i] = block_at(tile(i), place(threadIdx.x % 32, threadIdx.x / 32));
@@ -115,8 +115,6 @@ class Ring {
 
  protected:
   static constexpr std::uint32_t kTiles = kBatches * kBatchTiles;
-  /// As many places stay free in a phase as leave the two that take() may read.
-  static constexpr std::uint32_t kMostFree = kBatches > 3 ? kBatches - 3 : 0;
 
   /// Where tile i from the next on is.
   __device__ const unsigned char* tile(std::uint32_t i) const {
@@ -145,17 +143,6 @@ class Ring {
     cp_async_commit();  // an empty group as well: they are counted
   }
 
-  /// Waits for the two oldest batches: of those that are under way the others may still be.
-  /// @tparam kMost  places that may be free
-  /// @tparam kFree  places that are, or fewer
-  template <std::uint32_t kMost = kMostFree, std::uint32_t kFree = 0>
-  __device__ void await_two() {
-    if constexpr (kFree < kMost) {
-      if (n_free_ > kFree) return await_two<kMost, kFree + 1>();
-    }
-    cp_async_wait<kBatches - 2 - kFree>();
-  }
-
   /// To a tile of this batch or of the next.
   __device__ void go_to(std::uint32_t tile) {
     n_free_ += tile / kBatchTiles - next_ / kBatchTiles;
@@ -181,7 +168,13 @@ class SharedRing : public Ring<kBatches> {
   template <std::uint32_t kCount>
   __device__ void offer(std::uint32_t (&at)[kBatchTiles], const unsigned char* from) {
     static_assert(kCount <= kBatchTiles, "of two batches at most, and one of them is through");
-    this->template await_two<kBatches - 2>();
+    // The two oldest, of which the others may be under way: they are one fewer where a batch that
+    // the others may be reading is not filled again.
+    if (this->n_free_ == 0) {
+      cp_async_wait<kBatches - 2>();
+    } else {
+      cp_async_wait<kBatches - 3>();
+    }
     const std::uint32_t lane = threadIdx.x % 32;
     if (lane < kCount) at[lane] = static_cast<std::uint32_t>(this->tile(lane) - from);
     const std::uint32_t before = this->n_free_;
