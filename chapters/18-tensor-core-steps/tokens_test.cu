@@ -7,6 +7,7 @@
 
 #include "attention.cuh"
 #include "barrier.h"
+#include "cuda/device.h"
 #include "cuda/launch.h"
 #include "kernel_testing.h"
 #include "quantized_testing.h"
@@ -71,6 +72,9 @@ void check_rows_of_tokens(Random& random) {
   }
   const auto device_x = to_device(std::vector<Int8Tokens<U::K>>{*x});
   check_product<S, kStage, 3>(packed, device_x, expected);
+  if (Ring<4>::kBytes + TokensCta<4>::kBytes <= Device::current().shared_bytes_per_block) {
+    check_product<S, kStage, 4>(packed, device_x, expected);
+  }
 }
 
 template <class S>
