@@ -50,10 +50,9 @@ struct Forms {
 /// The forms for a GPU, and for so many CTAs.
 template <class S>
 Forms<S> forms_for(const Device& device, std::uint32_t n_ctas) {
-  // GPU                                        a warp's ring            heads of a unit of
-  // attention a CTA for every head, room (an H200)       5 batches, 4 in steps    one
-  //                                            of several tokens
-  // any other (a Jetson, of 8 SMs and 163 KB)  3 batches, 6.9 KB        all that share K and V
+  // GPU                                        a warp's batches          heads of attention's unit
+  // a CTA for every head, room (an H200)       5, 4 for several tokens   one
+  // any other (a Jetson, of 8 SMs and 163 KB)  3                         all that share K and V
   const Form<S> large = one_token<S, 5, 1>();
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(large.kernel)));
