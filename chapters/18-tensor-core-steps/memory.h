@@ -206,7 +206,7 @@ struct DeviceState {
   Token* given = arena.take<Token>(context);
 
   PackedWeights pack() const {
-    auto* batches = arena.take<unsigned char>(packing.n_batches, kBatchBytes);
+    unsigned char* batches = take_zeros<unsigned char>(packing.n_batches * kBatchBytes);
     const WarpBatches* warps = arena.upload(packing.warps);
     if (arena.is_placed()) {
       ThreadPool pool(0);
@@ -238,7 +238,7 @@ struct DeviceState {
     }
     return arena.upload(all);
   }
-  /// n of them, all bytes 0: of vectors, the padding is copied as well.
+  /// n of them, all bytes 0: what is copied is copied with its padding.
   template <class T>
   T* take_zeros(std::uint32_t n = 1) const {
     T* zeros = arena.take<T>(n);
