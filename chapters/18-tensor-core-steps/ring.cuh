@@ -202,7 +202,7 @@ struct Cta {
   /// Behind what a phase asks for beforehand: those loads are not to queue up behind the weights.
   __device__ void wait() {
     ring.refill();
-    barrier.wait();  // what was written before, by all CTAs: read by all
+    barrier.wait();  // what was written before they arrived: by all CTAs, read by this one
   }
 };
 

@@ -63,7 +63,7 @@ struct TokensCta {
   __device__ void arrive() { barrier.arrive(); }
   __device__ void wait() {
     ring.refill();
-    barrier.wait();  // what was written before, by all CTAs: read by all
+    barrier.wait();  // what was written before they arrived: by all CTAs, read by this one
   }
 };
 
