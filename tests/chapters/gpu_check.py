@@ -256,8 +256,9 @@ class Check:
             launches = lab.run(counting, str(model), "count").launches
             ids = range(10, 42)  # as the lab's own program has them
             done = subprocess.run(
-                ["ncu", "--csv", "--page", "raw", "--metrics", ",".join(COUNTERS.values()), str(program), "run",
-                 "--model", str(model), "--ignore-eos", "-n", "2", "--prompt-ids", " ".join(map(str, ids))],
+                ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(COUNTERS.values()),
+                 str(program), "run", "--model", str(model), "--ignore-eos", "-n", "2",
+                 "--prompt-ids", " ".join(map(str, ids))],
                 capture_output=True, text=True, check=False, timeout=300)
             found = counted(done.stdout)[-len(launches):]
             names = [row["kernel"] for row in found]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,8 @@ from cli.lab import print_lines  # noqa: E402
 from minfer_tools import lab  # noqa: E402
 
 PAGE = ROOT / "docs" / "pages" / "lab.md"
+#: Launches that a GPU's counters stand beside.
+RECORD = ROOT / "tests" / "chapters" / "records" / "h200-lab.json"
 
 #: Of a launch: requests, sectors touched, sectors needed, bytes.
 GLOBAL = {
@@ -60,7 +63,7 @@ TOLD = {
     "lab-naive": ("gemv", {"02-naive": "{requests}  {sectors}   {needed}   {bytes} |",
                            "03-warp-gemv": "| sectors, the lab | {sectors:,} |"}),
     "lab-warp-gemv": ("gemv", {"03-warp-gemv": "| {sectors:,} | 10.7 x fewer |",
-                               "05-dp4a": "| sectors that they touch | {sectors_a_block:.1f} |"}),
+                               "05-dp4a": "| sectors that they touch, the lab | {sectors_a_block:.1f} |"}),
     "lab-dp4a": ("gemv_q4_0", {"05-dp4a": "| 6.4 | {sectors_a_block:.1f} |"}),
     "lab-fused-attention": ("attention", {"06-fused-attention": "touches {sectors:,} sectors and needs {needed:,}"}),
     "lab-int8-head": ("gemv_q8_0", {"07-int8-head": "{sectors:,} sectors, of which {needed:,} are needed"})}
@@ -195,6 +198,10 @@ class Check:
             text = " ".join((ROOT / "chapters" / chapter / "README.md").read_text(encoding="utf-8").split())
             said = " ".join(phrase.format(**total, sectors_a_block=total["sectors"] / (896 * 28)).split())
             self.equal(f"what {chapter} says", said if said in text else "", said)
+        recorded = json.loads(RECORD.read_text(encoding="utf-8"))["chapters"][self.program.name.removeprefix("lab-")]
+        expected = next(other["lab"] for other in recorded if other["kernel"] == launch.name)
+        counted = lab.totals(launch)
+        self.equal(f"what was recorded of {launch.name}", {key: counted[key] for key in expected}, expected)
 
     def documented_totals(self, launch: lab.Launch) -> None:
         text = " ".join(PAGE.read_text(encoding="utf-8").split())

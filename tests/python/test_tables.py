@@ -237,6 +237,38 @@ def test_a_bar_is_a_step_with_a_letter_for_so_much_of_each_part():
     assert readme.renderer("bars") is None
 
 
+def test_chapter_16s_matrices_are_matrices_in_a_bar():
+    found = [record for record in records.load_all() if record["chapter"] == "16-fused-kernels"]
+    bar = readme.renderer("bar 16-fused-kernels")(readme.Sources(found, {}), "").splitlines()[2]
+    step = next(test["breakdown"]["kernels"] for run in found[0]["runs"] if run["model"]["name"] == "coder-0.5b"
+                for test in run["tests"] if test.get("breakdown"))
+    small = {"embed<Q4_0>", "rmsnorm", "quantize_int16", "argmax", "attention", "gemv_q4_0_int16"}
+    assert {kernel["kernel"] for kernel in step} - small == {"qkv", "add_gemv", "gate_up"}
+    assert bar.count("M") > bar.count("A") > bar.count("s")
+
+
+#: "chapter 08   ####   1,871 us": a bar of something that no marker draws, as a step at a depth.
+BY_HAND = re.compile(r"^(?=.*?([=+#]{3,}))(?=.*?([\d,]+) us)", re.MULTILINE)
+
+
+def bars_by_hand() -> list:
+    blocks = []
+    for path in sorted((ROOT / "chapters").glob("*/README.md")):
+        text = readme.TABLE.sub("", path.read_text(encoding="utf-8"))
+        for block in re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            bars = [(len(bar), int(us.replace(",", ""))) for bar, us in BY_HAND.findall(block)]
+            if len(bars) > 1:
+                blocks.append(pytest.param(bars, id=f"{path.parent.name}: {bars[0][1]}"))
+    return blocks
+
+
+@pytest.mark.parametrize("bars", bars_by_hand())
+def test_a_bar_drawn_by_hand_is_as_long_as_its_figure_says(bars):
+    longest, most = max(bars)
+    for length, us in bars:
+        assert abs(length - us * longest / most) < 1, (length, us)
+
+
 def test_the_oracle_stands_beside_llama_cpp_of_the_same_cpu():
     cpu = {**record()["machine"], "bandwidth_of": "cpu", "name": "CPU"}
     run = {**record()["runs"][0], "description": "oracle (CPU, fp32, 2 threads)", "peak_resident_bytes": 5_000_000}

@@ -263,9 +263,11 @@ def breakdown(sources: Sources, chapter: str) -> str:
     return tables.markdown(header, rows)
 
 
+#: Chapter 16's matrices, with what is fused to them.
+_FUSED = ("qkv", "gate_up", "add_gemv")
 #: What a bar is made of: a letter, what it stands for, and which kernels that is.
 _PARTS: list[tuple[str, str, Callable[[Kernel], bool]]] = [
-    ("M", "the layers' matrices", lambda kernel: kernel.name.startswith("gemv") and kernel.launches > 1),
+    ("M", "the layers' matrices", lambda kernel: kernel.name.startswith(("gemv", *_FUSED)) and kernel.launches > 1),
     ("H", "the head", lambda kernel: kernel.name.startswith("gemv")),
     ("A", "attention", lambda kernel: kernel.name.startswith("attention")),
     ("s", "small kernels", lambda kernel: True)]
