@@ -266,7 +266,7 @@ def schedules(program: Path, folder: Path, data: dict, every_model: bool) -> lis
     seeds = [{"MINFER_EMULATOR_SEED": str(seed)} for seed in SEEDS]
     counts = [{"MINFER_EMULATOR_SMS": str(count)} for count in SM_COUNTS]
     if every_model:
-        runs = counts + [{**seed, **count} for seed in seeds for count in counts]
+        runs = counts + [{**seed, **counts[i % len(counts)]} for i, seed in enumerate(seeds)]
         cases = [{"model": name, **case} for name, case in data["cases"].items()]
     else:
         runs = seeds + counts
@@ -349,8 +349,20 @@ def refusals(program: Path, folder: Path, data: dict) -> list[str]:
     return problems
 
 
-def real(program: Path, cases: list[str]) -> list[str]:
-    """The real weights, along the reference's answers: the bits that the recorded GPU gave."""
+def recorded_as(name: str, data: dict, recorded: dict) -> tuple[str, dict[str, str]] | None:
+    """Under which name a program's bits are recorded, and with which options it has them: none if they are its own."""
+    if name in recorded:
+        return name, {}
+    for same in sorted(data["same_bits"].get(name, []), key=lambda same: len(same["environment"])):
+        found = recorded_as(same["as"], data, recorded)
+        if found and not found[1]:
+            return found[0], same["environment"]
+    return None
+
+
+def real(program: Path, data: dict, cases: list[str]) -> list[str]:
+    """The real weights, along the reference's answers: the bits that the recorded GPU gave, with this chapter or with one that
+    has the same."""
     tool = HERE.parents[1] / "tools" / "get_model"
     found = subprocess.run([sys.executable, str(tool), "--offline", "--quiet", REAL_MODEL],
                            capture_output=True, text=True, check=False)
@@ -359,13 +371,16 @@ def real(program: Path, cases: list[str]) -> list[str]:
     model = Path(found.stdout.strip())
     prompts = json.loads(REAL_CASES.read_text(encoding="utf-8"))["cases"]
     recorded = json.loads(REAL_HASHES.read_text(encoding="utf-8"))["reference"][REAL_MODEL]
-    if slug(program) not in recorded:
+    found = recorded_as(slug(program), data, recorded)
+    if not found:
         raise Skip(f"no GPU's hashes of {slug(program)} are recorded yet (tests/chapters/gpu_check.py)")
-    expected = recorded[slug(program)]["logits_hash"]
+    name, environment = found
+    expected = recorded[name]["logits_hash"]
     problems = []
     for number in map(int, cases or range(len(prompts))):
         prompt, answer = prompts[number]["prompt_ids"], prompts[number]["f32"]["ids"]
-        found_hash = force(program, model, prompt + answer[:-1], len(prompt)).hash
+        found_hash = force(program, model, prompt + answer[:-1], len(prompt), **environment).hash
+        print(f"{REAL_MODEL}, case {number}, {environment or 'no option'}: logits hash {found_hash}; {name}'s is recorded")
         if found_hash != expected[number]:
             problems.append(f"{REAL_MODEL}, case {number}: logits hash {found_hash}, recorded {expected[number]}")
     return problems
@@ -422,7 +437,7 @@ def main() -> int:
         if options.command == "try":
             return attempt(program, folder, data)
         if options.command == "real":
-            problems = real(program, options.cases)
+            problems = real(program, data, options.cases)
         elif options.command == "check":
             problems = check(program, options.reference, folder, data, options.cases, options.update)
         elif options.command == "steps":

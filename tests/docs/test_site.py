@@ -165,18 +165,21 @@ def test_dark_mode_holds(page, address):
     assert page.locator("img.only-dark").first.is_visible() and not page.locator("img.only-light").first.is_visible()
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280, 1440, 1680])
-def test_no_page_scrolls_sideways(browser, address, width):
-    context = browser.new_context(viewport={"width": width, "height": 812})
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_page_scrolls_sideways(browser, address, half):
+    context = browser.new_context(viewport={"width": 360, "height": 812})
     page = context.new_page()
     wide = []
-    for name in [*PLAIN, *SOURCES[::25]]:
+    for name in [*PLAIN, *SOURCES[::25]][half::2]:
+        page.set_viewport_size({"width": 360, "height": 812})
         page.goto(f"{address}/{name}")
-        # On a narrow screen the theme lets the text's own box scroll.
-        excess = page.evaluate("""Math.max(...[document.scrollingElement, document.querySelector('.content')].map(
-            element => element.scrollWidth - element.clientWidth))""")
-        if excess > 0:
-            wide.append(f"{name}: {excess} pixels too many for a screen of {width}")
+        for width in (360, 768, 1280, 1440, 1680):
+            page.set_viewport_size({"width": width, "height": 812})
+            # On a narrow screen the theme lets the text's own box scroll.
+            excess = page.evaluate("""Math.max(...[document.scrollingElement, document.querySelector('.content')].map(
+                element => element.scrollWidth - element.clientWidth))""")
+            if excess > 0:
+                wide.append(f"{name}: {excess} pixels too many for a screen of {width}")
     context.close()
     assert not wide, "\n".join(wide)
 
