@@ -139,3 +139,11 @@ def test_chapter_16_says_what_it_makes_at_depth_and_with_int8():
     short, deep = (speeds(runs, test, KVQ="1") for test in ("tg128", "tg128 @ d4096"))
     assert "it made {}, {} and {} tokens a second".format(*short) in text
     assert "where it was to help, {}, {} and {}.".format(*deep) in text
+
+
+def test_what_steps_of_several_tokens_take_is_what_was_measured():
+    story = (ROOT / "chapters/18-tensor-core-steps/README.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / "tests/chapters/records/h200-tensor-core-steps.json").read_text(encoding="utf-8"))["steps"]["as it is"]
+    for told, model in (("0.5B", "coder-0.5b"), ("1.5B", "1.5b-synthetic"), ("3B", "3b-synthetic")):
+        us = [record[model][str(n)][0] for n in range(1, 9)]
+        assert f"| {told}, us | {' | '.join(f'{each:.0f}' for each in us)} | {us[7] / us[0]:.2f} |" in story
