@@ -135,7 +135,7 @@ def test_chapter_16_says_what_it_makes_at_depth_and_with_int8():
     runs, text = loaded("chapters/16-fused-kernels/results/h200.json")["runs"], " ".join(STORY.split())
     first, second, third = speeds(runs, "tg128 @ d4096")
     assert f"At a depth of 4,096 the 1.5B makes {second} tokens a second and the 3B {third}," in text
-    assert f"and the 0.5B {first}, 1.9 times (an earlier build, 61d52e1)" in text
+    assert f"and the 0.5B {first}, 2.0 times." in text
     short, deep = (speeds(runs, test, KVQ="1") for test in ("tg128", "tg128 @ d4096"))
     assert "it made {}, {} and {} tokens a second".format(*short) in text
     assert "where it was to help, {}, {} and {}.".format(*deep) in text
@@ -147,3 +147,12 @@ def test_what_steps_of_several_tokens_take_is_what_was_measured():
     for told, model in (("0.5B", "coder-0.5b"), ("1.5B", "1.5b-synthetic"), ("3B", "3b-synthetic")):
         us = [record[model][str(n)][0] for n in range(1, 9)]
         assert f"| {told}, us | {' | '.join(f'{each:.0f}' for each in us)} | {us[7] / us[0]:.2f} |" in story
+
+
+def test_what_speculation_gives_in_chapter_16_is_what_was_measured():
+    record = json.loads((ROOT / "tests/chapters/records/h200-speculation.json").read_text(encoding="utf-8"))["prompts"]
+    assert len(record) == 5
+    for name, each in record.items():
+        without, drafts = (statistics.median(each["spec"][spec]) for spec in "01")
+        assert each["same"] and drafts >= 0.99 * without
+        assert f"| {name} | {without:.0f} | {drafts:.0f} | {statistics.median(each['tokens_a_step']):.2f} |" in STORY
