@@ -87,7 +87,7 @@ def test_a_record_holds_the_ratio_of_its_samples():
             assert entry["interval"][0] <= entry["ratio"] <= entry["interval"][1]
 
 
-LEAN = json.loads((ROOT / "tests/chapters/records/h200-lean.json").read_text(encoding="utf-8"))
+LEAN = loaded("tests/chapters/records/h200-lean.json")
 PERSISTENT = (ROOT / "chapters/17-persistent-kernel/README.md").read_text(encoding="utf-8")
 SYNTHETIC = ("0.5b-synthetic", "1.5b-synthetic", "3b-synthetic")
 
@@ -143,14 +143,14 @@ def test_chapter_16_says_what_it_makes_at_depth_and_with_int8():
 
 def test_what_steps_of_several_tokens_take_is_what_was_measured():
     story = (ROOT / "chapters/18-tensor-core-steps/README.md").read_text(encoding="utf-8")
-    record = json.loads((ROOT / "tests/chapters/records/h200-tensor-core-steps.json").read_text(encoding="utf-8"))["steps"]["as it is"]
+    record = loaded("tests/chapters/records/h200-tensor-core-steps.json")["steps"]["as it is"]
     for told, model in (("0.5B", "coder-0.5b"), ("1.5B", "1.5b-synthetic"), ("3B", "3b-synthetic")):
         us = [record[model][str(n)][0] for n in range(1, 9)]
         assert f"| {told}, us | {' | '.join(f'{each:.0f}' for each in us)} | {us[7] / us[0]:.2f} |" in story
 
 
 def test_what_speculation_gives_in_chapter_16_is_what_was_measured():
-    record = json.loads((ROOT / "tests/chapters/records/h200-speculation.json").read_text(encoding="utf-8"))["prompts"]
+    record = loaded("tests/chapters/records/h200-speculation.json")["prompts"]
     assert len(record) == 5
     for name, each in record.items():
         without, drafts = (statistics.median(each["spec"][spec]) for spec in "01")
