@@ -25,7 +25,8 @@ exclude_patterns = ["_static", "_plots"]
 nitpicky = True
 # What stands in other people's references.
 nitpick_ignore_regex = [
-    (r"cpp:.*", r"(std|boost)(::.*)?|cuda\w+|(thread|block)Idx|(u?int|float|double|char|dim)\d|size_t|u?int\d+_t|XXH\w+|__half2?|__builtin_\w+"),
+    (r"cpp:.*", r"(std|boost)(::.*)?|cuda\w+|(u?int|float|double|char|dim)\d|size_t|u?int\d+_t|XXH\w+|__half2?|__builtin_\w+"),
+    (r"cpp:identifier", r"(thread|block)(Idx|Dim)"),
     # Namespaces have no pages, nor has what is private or the emulator's inside.
     (r"cpp:identifier", r"(::)?minfer(::[a-z_0-9]+)?|MinferSite.*|Identity<T>::type|Loop"),
     # Nor has what depends on a template's arguments.
